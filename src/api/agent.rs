@@ -1,0 +1,148 @@
+//! Agents as clients describe them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Error, MAX_TOOLS, MAX_TOOLS_JSON};
+use crate::provider::{Provider, Sampling};
+use crate::session::Tool;
+
+/// An agent: what a session needs to know to run turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// Its name.
+    pub name: String,
+    /// What it is told about itself.
+    #[serde(default)]
+    pub instructions: Option<String>,
+    /// The model that it asks.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Where its model is; none: the deployment's.
+    #[serde(default)]
+    pub provider: Option<Provider>,
+    /// Its tools.
+    #[serde(default)]
+    pub tools: Vec<AgentTool>,
+    /// Passed on to the model.
+    #[serde(default)]
+    pub reasoning_effort: Option<String>,
+    /// Passed on to the model.
+    #[serde(default)]
+    pub max_output_tokens: Option<u32>,
+    /// Passed on to the model.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Seconds until a parked call expires; none: never.
+    #[serde(default)]
+    pub tool_timeout_s: Option<u64>,
+}
+
+/// A tool of an agent. All run at a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AgentTool(pub Tool);
+
+impl Agent {
+    /// Checks what the types do not say. `at` is where the agent stands in the body.
+    pub fn check(&self, at: &str) -> Result<(), Error> {
+        if self.name.trim().is_empty() || self.name.chars().count() > 128 {
+            return Err(Error::invalid(format!("{at}.name"), "an agent's name has 1 to 128 characters"));
+        }
+        if self.tool_timeout_s == Some(0) {
+            return Err(Error::invalid(
+                format!("{at}.tool_timeout_s"),
+                "must be at least 1 second, or null for no deadline",
+            ));
+        }
+        if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted { .. })) {
+            return Err(Error::invalid(format!("{at}.model"), "the agent needs the name of a model"));
+        }
+        if let Some(Provider::OpenAiResponses { base_url, .. }) = &self.provider
+            && !(base_url.starts_with("https://") || base_url.starts_with("http://"))
+        {
+            return Err(Error::invalid(format!("{at}.provider.base_url"), "must be an http or https URL"));
+        }
+        Ok(())
+    }
+
+    /// What it asks of its model in every request.
+    pub fn sampling(&self) -> Sampling {
+        Sampling {
+            reasoning_effort: self.reasoning_effort.clone(),
+            max_output_tokens: self.max_output_tokens,
+            temperature: self.temperature,
+        }
+    }
+
+    /// The name of its model.
+    pub fn model_name(&self) -> &str {
+        self.model.as_deref().unwrap_or("scripted")
+    }
+}
+
+/// Reads a list of client-side tools, in the nested form or the flat one.
+pub fn tools(list: &Value, at: &str) -> Result<Vec<Tool>, Error> {
+    let Some(list) = list.as_array() else {
+        return Err(Error::invalid(at, "tools must be a list"));
+    };
+    if list.len() > MAX_TOOLS {
+        return Err(Error::invalid(at, format!("{} tools are given, the limit is {MAX_TOOLS}", list.len())));
+    }
+    let mut tools: Vec<Tool> = Vec::with_capacity(list.len());
+    for (n, entry) in list.iter().enumerate() {
+        let at = format!("{at}[{n}]");
+        let tool = tool(entry, &at)?;
+        if tools.iter().any(|other| other.name == tool.name) {
+            return Err(Error::invalid(at, format!("there are two tools with the name {}", tool.name)));
+        }
+        tools.push(tool);
+    }
+    let size = serde_json::to_string(&tools).map_or(0, |json| json.len());
+    if size > MAX_TOOLS_JSON {
+        return Err(Error::invalid(
+            at,
+            format!("the tools have {size} bytes of JSON, the limit is {MAX_TOOLS_JSON}"),
+        ));
+    }
+    Ok(tools)
+}
+
+fn tool(entry: &Value, at: &str) -> Result<Tool, Error> {
+    if entry.get("type").and_then(Value::as_str) != Some("function") {
+        return Err(Error::invalid(format!("{at}.type"), "a tool's type must be \"function\""));
+    }
+    if entry.get("runtime").is_some_and(|runtime| runtime != "client") {
+        return Err(Error::invalid(format!("{at}.runtime"), "only runtime \"client\" is supported"));
+    }
+    let (spec, at) = match entry.get("function") {
+        Some(nested) => (nested, format!("{at}.function")),
+        None => (entry, at.to_string()),
+    };
+    let Some(name) = spec.get("name").and_then(Value::as_str) else {
+        return Err(Error::invalid(format!("{at}.name"), "a tool needs a name"));
+    };
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(plain) {
+        let message = "a tool's name has 1 to 64 letters, digits, underscores and hyphens";
+        return Err(Error::invalid(format!("{at}.name"), message));
+    }
+    let given = |key: &str| spec.get(key).filter(|value| !value.is_null());
+    let description = match given("description") {
+        None => None,
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(_) => return Err(Error::invalid(format!("{at}.description"), "must be a string")),
+    };
+    let parameters = match given("parameters") {
+        None => None,
+        Some(schema @ Value::Object(_)) => Some(schema.clone()),
+        Some(_) => return Err(Error::invalid(format!("{at}.parameters"), "must be a JSON schema, an object")),
+    };
+    let strict = match given("strict") {
+        None => None,
+        Some(Value::Bool(strict)) => Some(*strict),
+        Some(_) => return Err(Error::invalid(format!("{at}.strict"), "must be true or false")),
+    };
+    Ok(Tool { name: name.to_string(), description, parameters, strict })
+}

@@ -1,0 +1,171 @@
+//! `POST /v1/sessions`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::agent::{Agent, AgentTool, tools};
+use super::{Code, Error, MAX_LABELS, MAX_TITLE};
+
+/// A session to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewSession {
+    /// Its agent; none: the deployment's default.
+    pub agent: Option<Agent>,
+    /// Its title.
+    pub title: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The model to ask instead of the agent's.
+    pub model_override: Option<String>,
+    /// The reasoning effort instead of the agent's.
+    pub reasoning_effort: Option<String>,
+    /// Where its object is first placed: one of the platform's codes.
+    pub location_hint: Option<String>,
+}
+
+/// Keys of the compatible API that have no meaning here.
+pub const FOREIGN: [&str; 10] = [
+    "runner_id",
+    "host_id",
+    "host_type",
+    "workspace",
+    "git",
+    "terminal_launch_args",
+    "parent_session_id",
+    "sub_agent_name",
+    "metadata",
+    "harness",
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Body {
+    agent_id: Option<String>,
+    agent: Option<Map<String, Value>>,
+    title: Option<String>,
+    labels: BTreeMap<String, String>,
+    model_override: Option<String>,
+    reasoning_effort: Option<String>,
+    location_hint: Option<String>,
+}
+
+/// Places where an object can be asked to be, by the platform's codes.
+const LOCATIONS: [&str; 9] = ["wnam", "enam", "sam", "weur", "eeur", "apac", "oc", "afr", "me"];
+
+/// Reads the body.
+pub fn create(body: &str) -> Result<NewSession, Error> {
+    let body: Body = parse(object(body)?, "")?;
+    if let Some(id) = body.agent_id {
+        return Err(Error {
+            param: Some("agent_id".into()),
+            ..Error::new(Code::NotFound, format!("there is no agent {id}"))
+        });
+    }
+    if body.title.as_ref().is_some_and(|title| title.chars().count() > MAX_TITLE) {
+        return Err(Error::invalid("title", format!("a title has at most {MAX_TITLE} characters")));
+    }
+    check_labels(&body.labels)?;
+    if body.location_hint.as_ref().is_some_and(|hint| !LOCATIONS.contains(&hint.as_str())) {
+        return Err(Error::invalid("location_hint", format!("must be one of {}", LOCATIONS.join(", "))));
+    }
+    Ok(NewSession {
+        agent: body.agent.map(agent).transpose()?,
+        title: body.title,
+        labels: body.labels,
+        model_override: body.model_override,
+        reasoning_effort: body.reasoning_effort,
+        location_hint: body.location_hint,
+    })
+}
+
+/// A body that is a JSON object, without the keys that have no meaning here.
+pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
+    let json: Value = serde_json::from_str(body)
+        .map_err(|e| Error::new(Code::InvalidInput, format!("the body is not valid JSON: {e}")))?;
+    let Value::Object(mut object) = json else {
+        return Err(Error::new(Code::InvalidInput, "the body must be a JSON object"));
+    };
+    object.retain(|key, _| !FOREIGN.contains(&key.as_str()));
+    Ok(object)
+}
+
+/// Reads an object as a type; `at` is where the object stands in the body.
+pub fn parse<T: for<'de> Deserialize<'de>>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
+    serde_path_to_error::deserialize(Value::Object(object)).map_err(|e| {
+        let path = e.path().to_string();
+        let path = if path == "." { String::new() } else { path };
+        let param =
+            [at, path.as_str()].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(".");
+        let message = e.into_inner().to_string();
+        Error { param: Some(param).filter(|param| !param.is_empty()), ..Error::new(Code::InvalidInput, message) }
+    })
+}
+
+fn agent(mut object: Map<String, Value>) -> Result<Agent, Error> {
+    let list = object.remove("tools").filter(|list| !list.is_null());
+    let mut agent: Agent = parse(object, "agent")?;
+    if let Some(list) = list {
+        agent.tools = tools(&list, "agent.tools")?.into_iter().map(AgentTool).collect();
+    }
+    agent.check("agent")?;
+    Ok(agent)
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {
+    if labels.len() > MAX_LABELS {
+        return Err(Error::invalid("labels", format!("a session has at most {MAX_LABELS} labels")));
+    }
+    for (key, value) in labels {
+        if key.is_empty() || key.chars().count() > 64 || value.chars().count() > 512 {
+            let message = "a label's key has 1 to 64 characters and its value at most 512";
+            return Err(Error::invalid(format!("labels.{key}"), message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::Provider;
+
+    #[test]
+    fn a_whole_body_is_read() {
+        let body = r#"{"agent":{"name":"weather","instructions":"Be terse.","model":"m","tool_timeout_s":5,
+            "provider":{"type":"openai-responses","base_url":"https://example.com/v1","api_key":"k"},
+            "tools":[{"type":"function","runtime":"client","function":{"name":"look"}}]},
+            "title":"t","labels":{"a":"b"},"runner_id":"r"}"#;
+        let new = create(body).unwrap();
+        let agent = new.agent.unwrap();
+        assert_eq!(
+            (agent.name.as_str(), agent.model_name(), agent.tools[0].0.name.as_str()),
+            ("weather", "m", "look")
+        );
+        assert!(matches!(agent.provider, Some(Provider::OpenAiResponses { .. })));
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let cases = [
+            (r#"{"agnet":{}}"#, None),
+            (r#"{"agent":"x"}"#, Some("agent")),
+            (r#"{"agent":{}}"#, Some("agent")),
+            (r#"{"agent":{"name":"a"}}"#, Some("agent.model")),
+            (r#"{"agent":{"name":"a","model":"m","provider":{"type":"nope"}}}"#, Some("agent.provider.type")),
+            (r#"{"agent":{"name":"a","model":"m","tools":[{"type":"web_search"}]}}"#, Some("agent.tools[0].type")),
+            (r#"{"agent":{"name":"a","model":"m","temprature":1}}"#, Some("agent.temprature")),
+            (r#"{"title":7}"#, Some("title")),
+            ("[]", None),
+            ("", None),
+        ];
+        for (body, param) in cases {
+            let error = create(body).unwrap_err();
+            assert_eq!(error.code, Code::InvalidInput, "{body}");
+            if param.is_some() {
+                assert_eq!(error.param.as_deref(), param, "{body}: {}", error.message);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Errors as clients get them: one envelope on every route.
+
+use serde_json::json;
+
+use super::{MAX_BODY, Method, Reply};
+use crate::session::{Malformed, Rejected};
+
+/// An answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What kind.
+    pub code: Code,
+    /// What was wrong with this request and what to do about it.
+    pub message: String,
+    /// Where in the body or the query, as a path.
+    pub param: Option<String>,
+    /// `Allow`, for a method that a route does not have.
+    pub allow: Option<String>,
+}
+
+/// Kinds of errors. Each has its status and its name on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The request is not what the contract says.
+    InvalidInput,
+    /// No or wrong credentials.
+    Unauthorized,
+    /// No such thing.
+    NotFound,
+    /// No such call.
+    UnknownCallId,
+    /// The route has no such method.
+    MethodNotAllowed,
+    /// The body is neither JSON nor what else the route takes.
+    UnsupportedMediaType,
+    /// The call has another output.
+    CallAlreadyResolved,
+    /// The session answered the call itself.
+    CallCancelled,
+    /// A turn is open.
+    TurnInProgress,
+    /// The body is too large.
+    PayloadTooLarge,
+    /// Too much of something; later it may work.
+    Overloaded,
+    /// The deployment has no keys and is not open.
+    AuthNotConfigured,
+    /// Storage failed; nothing was done.
+    StorageUnavailable,
+    /// A mistake of ours.
+    Internal,
+}
+
+impl Code {
+    /// The HTTP status and the code's name.
+    pub fn wire(self) -> (u16, &'static str) {
+        match self {
+            Code::InvalidInput => (400, "invalid_input"),
+            Code::Unauthorized => (401, "unauthorized"),
+            Code::NotFound => (404, "not_found"),
+            Code::UnknownCallId => (404, "unknown_call_id"),
+            Code::MethodNotAllowed => (405, "method_not_allowed"),
+            Code::UnsupportedMediaType => (415, "unsupported_media_type"),
+            Code::CallAlreadyResolved => (409, "call_already_resolved"),
+            Code::CallCancelled => (409, "call_cancelled"),
+            Code::TurnInProgress => (409, "turn_in_progress"),
+            Code::PayloadTooLarge => (413, "payload_too_large"),
+            Code::Overloaded => (503, "overloaded"),
+            Code::AuthNotConfigured => (503, "auth_not_configured"),
+            Code::StorageUnavailable => (503, "storage_unavailable"),
+            Code::Internal => (500, "internal_error"),
+        }
+    }
+
+    /// Seconds after which the same request may work.
+    fn retry_after(self) -> Option<u32> {
+        match self {
+            Code::Overloaded => Some(5),
+            Code::StorageUnavailable => Some(1),
+            _ => None,
+        }
+    }
+}
+
+impl Error {
+    /// An error about the request as a whole.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), param: None, allow: None }
+    }
+
+    /// An error about one part of the request.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(Code::InvalidInput, message) }
+    }
+
+    /// No such session.
+    pub fn no_session(id: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no session {id}"))
+    }
+
+    /// A method that the route does not have.
+    pub fn method(method: &str, allowed: &[Method]) -> Self {
+        let allow = allowed.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
+        let message = format!("this route does not take {method}; it takes {allow}");
+        Self { allow: Some(allow), ..Self::new(Code::MethodNotAllowed, message) }
+    }
+
+    /// A body above the limit.
+    pub fn too_large(size: usize) -> Self {
+        Self::new(Code::PayloadTooLarge, format!("the body has {size} bytes, the limit is {MAX_BODY}"))
+    }
+
+    /// The answer.
+    pub fn reply(&self, request_id: &str) -> Reply {
+        let (status, name) = self.code.wire();
+        let body = json!({"error": {
+            "code": name, "message": self.message, "param": self.param, "request_id": request_id,
+        }});
+        let mut reply = Reply::json(status, &body);
+        if let Some(allow) = &self.allow {
+            reply.headers.push(("allow", allow.clone()));
+        }
+        if let Some(seconds) = self.code.retry_after() {
+            reply.headers.push(("retry-after", seconds.to_string()));
+        }
+        reply
+    }
+}
+
+impl From<Rejected> for Error {
+    fn from(rejected: Rejected) -> Self {
+        let code = match &rejected {
+            Rejected::UnknownCall(_) => Code::UnknownCallId,
+            Rejected::AlreadyResolved(_) => Code::CallAlreadyResolved,
+            Rejected::CallCancelled(_) => Code::CallCancelled,
+            Rejected::TurnInProgress { .. } => Code::TurnInProgress,
+            Rejected::QueueFull(_) => Code::Overloaded,
+            Rejected::Unreadable(_) => Code::StorageUnavailable,
+        };
+        Self::new(code, rejected.to_string())
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        Self::invalid("after", malformed.to_string())
+    }
+}

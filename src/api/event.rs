@@ -1,0 +1,223 @@
+//! `POST /v1/sessions/{id}/events`.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::agent::tools;
+use super::create::{object, parse};
+use super::{Code, Error, MAX_TEXT};
+use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
+
+/// What a client wants of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command(pub Input);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    r#type: String,
+    #[serde(default)]
+    data: Map<String, Value>,
+    #[serde(default)]
+    tools: Option<Value>,
+    #[serde(default)]
+    on_busy: Option<String>,
+    #[serde(default)]
+    model_override: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MessageData {
+    role: String,
+    content: Value,
+}
+
+#[derive(Deserialize)]
+struct OutputData {
+    call_id: String,
+    output: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct InterruptData {
+    response_id: Option<String>,
+}
+
+/// Reads the body.
+pub fn command(body: &str) -> Result<Command, Error> {
+    let envelope: Envelope = parse(object(body)?, "")?;
+    let input = match envelope.r#type.as_str() {
+        "message" => message(envelope)?,
+        "function_call_output" => {
+            let data: OutputData = parse(envelope.data, "data")?;
+            let output = output(data.output)?;
+            Input::Output(Given { call_id: CallId(data.call_id), output })
+        }
+        "interrupt" => {
+            let data: InterruptData = parse(envelope.data, "data")?;
+            Input::Interrupt { response_id: data.response_id.map(ResponseId) }
+        }
+        "stop_session" => Input::Stop,
+        other => {
+            let known = "message, function_call_output, interrupt, stop_session";
+            return Err(Error::invalid("type", format!("unknown event type {other:?}; known are {known}")));
+        }
+    };
+    Ok(Command(input))
+}
+
+fn message(envelope: Envelope) -> Result<Input, Error> {
+    let data: MessageData = parse(envelope.data, "data")?;
+    if data.role != "user" {
+        return Err(Error::invalid("data.role", "only messages of role user can be posted"));
+    }
+    let on_busy = match envelope.on_busy.as_deref() {
+        None | Some("queue") => OnBusy::Queue,
+        Some("interrupt") => OnBusy::Interrupt,
+        Some("reject") => OnBusy::Reject,
+        Some(_) => return Err(Error::invalid("on_busy", "must be queue, interrupt or reject")),
+    };
+    let tools = match envelope.tools.filter(|list| !list.is_null()) {
+        Some(list) => tools(&list, "tools")?,
+        None => Vec::new(),
+    };
+    Ok(Input::Message(Posted { content: content(data.content)?, tools, model: envelope.model_override, on_busy }))
+}
+
+/// The content of a message as a list of parts.
+fn content(content: Value) -> Result<Value, Error> {
+    let parts = match content {
+        Value::String(text) => json!([{"type": "input_text", "text": text}]),
+        other => other,
+    };
+    let Some(list) = parts.as_array() else {
+        return Err(Error::invalid("data.content", "content must be a string or a list of parts"));
+    };
+    if list.is_empty() {
+        return Err(Error::invalid("data.content", "a message needs content"));
+    }
+    check_parts(list, "data.content")?;
+    Ok(parts)
+}
+
+/// An output: a string, or content parts.
+fn output(output: Value) -> Result<Value, Error> {
+    match &output {
+        Value::String(text) => check_text(text, "data.output")?,
+        Value::Array(list) => check_parts(list, "data.output")?,
+        _ => return Err(Error::invalid("data.output", "an output is a string or a list of content parts")),
+    }
+    Ok(output)
+}
+
+fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
+    for (n, part) in parts.iter().enumerate() {
+        let at = format!("{at}[{n}]");
+        let (key, text) = match part.get("type").and_then(Value::as_str) {
+            Some("input_text") => ("text", part.get("text")),
+            Some("input_image") if part.get("file_id").is_some() => ("file_id", part.get("file_id")),
+            Some("input_image") => ("image_url", part.get("image_url")),
+            Some("input_file") => {
+                let keys = ["file_data", "file_url", "file_id"];
+                let key = keys.into_iter().find(|key| part.get(*key).is_some()).unwrap_or("file_data");
+                (key, part.get(key))
+            }
+            _ => {
+                let message = "a part's type must be input_text, input_image or input_file";
+                return Err(Error::invalid(format!("{at}.type"), message));
+            }
+        };
+        match text {
+            Some(Value::String(text)) => check_text(text, &format!("{at}.{key}"))?,
+            _ => return Err(Error::invalid(format!("{at}.{key}"), "must be a string")),
+        }
+    }
+    Ok(())
+}
+
+fn check_text(text: &str, at: &str) -> Result<(), Error> {
+    if text.len() > MAX_TEXT {
+        let message = format!("this text has {} bytes, the limit is {MAX_TEXT}", text.len());
+        return Err(Error { param: Some(at.to_string()), ..Error::new(Code::PayloadTooLarge, message) });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn posted(body: Value) -> Posted {
+        match command(&body.to_string()).unwrap().0 {
+            Input::Message(posted) => posted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn short_forms_mean_the_same_as_long_ones() {
+        let short = json!({"type": "message", "data": {"role": "user", "content": "hi"},
+            "tools": [{"type": "function", "name": "look"}]});
+        let long = json!({"type": "message", "data": {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            "tools": [{"type": "function", "function": {"name": "look"}}], "on_busy": "queue"});
+        assert_eq!(posted(short), posted(long));
+    }
+
+    #[test]
+    fn an_output_keeps_its_text() {
+        let text = " a\r\n\u{2028}\u{0} ";
+        let body = json!({"type": "function_call_output", "data": {"call_id": "c", "output": text}});
+        let Input::Output(given) = command(&body.to_string()).unwrap().0 else { panic!() };
+        assert_eq!(given.output, json!(text));
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let tool = json!({"type": "function", "function": {"name": "twin"}});
+        let cases = [
+            (json!({"data": {}}), None),
+            (json!({"type": 7, "data": {}}), Some("type")),
+            (json!({"type": "make_coffee", "data": {}}), Some("type")),
+            (json!({"type": "message", "data": {"role": "user"}}), Some("data")),
+            (json!({"type": "message", "data": {"role": "wizard", "content": []}}), Some("data.role")),
+            (json!({"type": "message", "data": {"role": "user", "content": []}}), Some("data.content")),
+            (
+                json!({"type": "message", "data": {"role": "user", "content": [{"no": "type"}]}}),
+                Some("data.content[0].type"),
+            ),
+            (json!({"type": "function_call_output", "data": {"call_id": 7, "output": "x"}}), Some("data.call_id")),
+            (json!({"type": "function_call_output", "data": {"call_id": "c"}}), Some("data")),
+            (
+                json!({"type": "function_call_output", "data": {"call_id": "c", "output": {"a": 1}}}),
+                Some("data.output"),
+            ),
+            (json!({"type": "message", "data": {"role": "user", "content": "x"}, "tools": "none"}), Some("tools")),
+            (
+                json!({"type": "message", "data": {"role": "user", "content": "x"}, "tools": [tool, tool]}),
+                Some("tools[1]"),
+            ),
+            (
+                json!({"type": "message", "data": {"role": "user", "content": "x"}, "on_buzy": "queue"}),
+                Some("on_buzy"),
+            ),
+        ];
+        for (body, param) in cases {
+            let error = command(&body.to_string()).unwrap_err();
+            assert_eq!(error.code, Code::InvalidInput, "{body}");
+            if param.is_some() {
+                assert_eq!(error.param.as_deref(), param, "{body}: {}", error.message);
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_above_the_limit_says_the_limit_and_the_size() {
+        let body =
+            json!({"type": "function_call_output", "data": {"call_id": "c", "output": "x".repeat(MAX_TEXT + 1)}});
+        let error = command(&body.to_string()).unwrap_err();
+        assert_eq!(error.code, Code::PayloadTooLarge);
+        assert!(error.message.contains("4194305") && error.message.contains("4194304"), "{}", error.message);
+    }
+}

@@ -1,0 +1,35 @@
+//! Ring 1: the HTTP contract. Parses what clients send into the words of the session and shows what the session says.
+//! The only place that knows status codes.
+
+mod agent;
+mod create;
+mod error;
+mod event;
+mod query;
+mod route;
+mod view;
+
+pub use agent::{Agent, AgentTool};
+pub use create::{NewSession, create};
+pub use error::{Code, Error};
+pub use event::{Command, command};
+pub use query::{ItemsQuery, Query, SnapshotQuery};
+pub use route::{Method, Route};
+pub use view::{Reply, SessionInfo, accepted, agent_view, items_page, nested, snapshot};
+
+/// The largest request body, in bytes.
+pub const MAX_BODY: usize = 8 * 1024 * 1024;
+/// The largest text or tool output, in bytes.
+pub const MAX_TEXT: usize = 4 * 1024 * 1024;
+/// The largest list of tools, as JSON, in bytes: it has to fit into one row.
+pub const MAX_TOOLS_JSON: usize = 1024 * 1024;
+/// Tools of one turn.
+pub const MAX_TOOLS: usize = 128;
+/// Characters of a title.
+pub const MAX_TITLE: usize = 200;
+/// Labels of a session.
+pub const MAX_LABELS: usize = 16;
+/// Model responses of one turn.
+pub const MAX_ROUNDS: u32 = 64;
+/// Messages that may wait.
+pub const MAX_QUEUE: usize = 32;

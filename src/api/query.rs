@@ -1,0 +1,97 @@
+//! Query strings.
+
+use super::Error;
+
+/// The parameters of a request, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(pub Vec<(String, String)>);
+
+/// `GET …/items`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemsQuery {
+    /// Items of one page.
+    pub limit: usize,
+    /// Only items after this one, in the order asked for.
+    pub after: Option<String>,
+    /// Only items before this one, in the order asked for.
+    pub before: Option<String>,
+    /// Newest first.
+    pub descending: bool,
+}
+
+/// `GET /v1/sessions/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotQuery {
+    /// Whether items are wanted.
+    pub include_items: bool,
+    /// The newest so many.
+    pub item_limit: usize,
+}
+
+impl Query {
+    /// The value of a parameter.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Refuses parameters that the route does not know.
+    fn only(&self, known: &[&str]) -> Result<(), Error> {
+        match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            Some((key, _)) => Err(Error::invalid(
+                key.clone(),
+                format!("unknown query parameter; known are {}", known.join(", ")),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn limit(&self, name: &str, default: usize) -> Result<usize, Error> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        match text.parse() {
+            Ok(limit @ 1..=1000) => Ok(limit),
+            _ => Err(Error::invalid(name, format!("{name} must be a whole number from 1 to 1000"))),
+        }
+    }
+
+    fn flag(&self, name: &str, default: bool) -> Result<bool, Error> {
+        match self.get(name) {
+            None => Ok(default),
+            Some("true" | "1") => Ok(true),
+            Some("false" | "0") => Ok(false),
+            Some(_) => Err(Error::invalid(name, format!("{name} must be true or false"))),
+        }
+    }
+
+    /// As the query of a list of items.
+    pub fn items(&self) -> Result<ItemsQuery, Error> {
+        self.only(&["limit", "after", "before", "order"])?;
+        let descending = match self.get("order") {
+            None | Some("asc") => false,
+            Some("desc") => true,
+            Some(_) => return Err(Error::invalid("order", "order must be asc or desc")),
+        };
+        let text = |name| self.get(name).map(str::to_string);
+        Ok(ItemsQuery {
+            limit: self.limit("limit", 100)?,
+            after: text("after"),
+            before: text("before"),
+            descending,
+        })
+    }
+
+    /// As the query of a snapshot.
+    pub fn snapshot(&self) -> Result<SnapshotQuery, Error> {
+        self.only(&["include_items", "item_limit"])?;
+        Ok(SnapshotQuery {
+            include_items: self.flag("include_items", true)?,
+            item_limit: self.limit("item_limit", 1000)?,
+        })
+    }
+
+    /// The cursor of a stream request: `after`, else the header that a reconnecting EventSource sends.
+    pub fn cursor(&self, last_event_id: Option<String>) -> Result<Option<String>, Error> {
+        self.only(&["after", "access_token"])?;
+        let given = self.get("after").map(str::to_string).or(last_event_id);
+        Ok(given.filter(|cursor| !cursor.is_empty()))
+    }
+}

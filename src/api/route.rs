@@ -1,0 +1,103 @@
+//! Paths and methods.
+
+use super::{Code, Error};
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/health`
+    Health,
+    /// `/v1/sessions`
+    Sessions,
+    /// `/v1/sessions/{id}`
+    Session(String),
+    /// `/v1/sessions/{id}/items`
+    Items(String),
+    /// `/v1/sessions/{id}/events`
+    Events(String),
+    /// `/v1/sessions/{id}/stream`
+    Stream(String),
+    /// `/v1/sessions/{id}/agent`
+    Agent(String),
+}
+
+/// Methods that some route has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Read.
+    Get,
+    /// Make or send.
+    Post,
+    /// Remove.
+    Delete,
+}
+
+impl Method {
+    /// The method's name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+impl Route {
+    /// Reads path and method. HEAD is answered as GET.
+    pub fn parse(method: &str, path: &str) -> Result<(Route, Method), Error> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let route = match parts.as_slice() {
+            ["health"] => Route::Health,
+            ["v1", "sessions"] => Route::Sessions,
+            ["v1", "sessions", id] => Route::Session((*id).to_string()),
+            ["v1", "sessions", id, "items"] => Route::Items((*id).to_string()),
+            ["v1", "sessions", id, "events"] => Route::Events((*id).to_string()),
+            ["v1", "sessions", id, "stream"] => Route::Stream((*id).to_string()),
+            ["v1", "sessions", id, "agent"] => Route::Agent((*id).to_string()),
+            _ => return Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
+        };
+        let allowed = route.methods();
+        let wanted = if method == "HEAD" { "GET" } else { method };
+        let found = allowed.iter().find(|allowed| allowed.name() == wanted);
+        found.map(|method| (route.clone(), *method)).ok_or_else(|| Error::method(method, allowed))
+    }
+
+    /// The methods of a route.
+    pub fn methods(&self) -> &'static [Method] {
+        match self {
+            Route::Health | Route::Items(_) | Route::Stream(_) | Route::Agent(_) => &[Method::Get],
+            Route::Sessions | Route::Events(_) => &[Method::Post],
+            Route::Session(_) => &[Method::Get, Method::Delete],
+        }
+    }
+
+    /// The session that the request is about.
+    pub fn session(&self) -> Option<&str> {
+        match self {
+            Route::Health | Route::Sessions => None,
+            Route::Session(id) | Route::Items(id) | Route::Events(id) | Route::Stream(id) | Route::Agent(id) => {
+                Some(id)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_found_by_path_and_method() {
+        assert_eq!(Route::parse("GET", "/health"), Ok((Route::Health, Method::Get)));
+        assert_eq!(Route::parse("DELETE", "/v1/sessions/a"), Ok((Route::Session("a".into()), Method::Delete)));
+        assert_eq!(Route::parse("HEAD", "/v1/sessions/a/items"), Ok((Route::Items("a".into()), Method::Get)));
+    }
+
+    #[test]
+    fn a_missing_route_and_a_missing_method_are_told_apart() {
+        assert_eq!(Route::parse("GET", "/v2").unwrap_err().code, Code::NotFound);
+        let error = Route::parse("PUT", "/v1/sessions/a").unwrap_err();
+        assert_eq!((error.code, error.allow.as_deref()), (Code::MethodNotAllowed, Some("GET, DELETE")));
+    }
+}

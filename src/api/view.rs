@@ -1,0 +1,147 @@
+//! What clients are shown.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Agent;
+use crate::session::{
+    AgentId, Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Seconds, Session, Status,
+};
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers beyond the content type.
+    pub headers: Vec<(&'static str, String)>,
+    /// JSON.
+    pub body: String,
+}
+
+impl Reply {
+    /// A JSON answer.
+    pub fn json(status: u16, body: &Value) -> Self {
+        Self { status, headers: Vec::new(), body: body.to_string() }
+    }
+
+    /// The same answer with one header more.
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+/// What of a session seldom changes. A row of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// The agent, as it was when the session was made, secrets included.
+    pub agent: Agent,
+    /// The agent's id.
+    pub agent_id: AgentId,
+    /// The title.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// The labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// When the session was made.
+    pub created_at: Seconds,
+}
+
+/// The snapshot, without items.
+pub fn snapshot(info: &SessionInfo, session: &Session, items: Vec<Value>, pending: &[Item]) -> Value {
+    let state = &session.state;
+    let last = state.last.as_ref().map(|last| {
+        let (status, error) = match &last.outcome {
+            Outcome::Completed => ("completed", None),
+            Outcome::Incomplete(_) => ("incomplete", None),
+            Outcome::Failed(failure) => ("failed", Some(failure)),
+            Outcome::Cancelled => ("cancelled", None),
+        };
+        json!({"id": last.id, "status": status, "error": error})
+    });
+    let calls = state.open_calls().iter().zip(pending).map(|(call, item)| {
+        json!({
+            "call_id": call.call_id, "name": call.name, "arguments": item.data().get("arguments"),
+            "response_id": item.response_id, "created_at": call.created_at, "expires_at": call.expires_at,
+        })
+    });
+    let queue = state.queue.iter().map(|waiting| {
+        json!({"item_id": waiting.item_id, "response_id": waiting.response_id, "created_at": waiting.created_at})
+    });
+    json!({
+        "id": session.id, "object": "session", "status": state.status(),
+        "agent_id": info.agent_id, "agent_name": info.agent.name, "model": session.settings.model,
+        "title": info.title, "labels": info.labels,
+        "created_at": info.created_at, "updated_at": state.updated_at, "expires_at": null,
+        "active_response_id": state.turn().map(|turn| &turn.head.response_id),
+        "last_response": last, "last_task_error": state.last_error(),
+        "pending_tool_calls": calls.collect::<Vec<_>>(), "queue": queue.collect::<Vec<_>>(),
+        "usage": state.usage, "cursor": session.cursor().text(&session.id), "items": items,
+    })
+}
+
+/// A page of items: `(item, status)` in the order asked for.
+pub fn items_page(items: &[(Item, Status)], has_more: bool) -> Value {
+    json!({
+        "object": "list", "data": items.iter().map(|(item, status)| item.show(*status)).collect::<Vec<_>>(),
+        "first_id": items.first().map(|(item, _)| &item.id), "last_id": items.last().map(|(item, _)| &item.id),
+        "has_more": has_more,
+    })
+}
+
+/// An item in the form of the snapshot: its keys top level and under `data`.
+pub fn nested(item: &Item, status: Status) -> Value {
+    let mut shown = item.show(status);
+    if let Some(object) = shown.as_object_mut() {
+        object.insert("data".into(), item.data());
+    }
+    shown
+}
+
+/// The agent without its secrets.
+pub fn agent_view(info: &SessionInfo) -> Value {
+    let agent = &info.agent;
+    let tools = agent.tools.iter().map(|tool| {
+        json!({"name": tool.0.name, "runtime": "client", "description": tool.0.description, "parameters": tool.0.parameters})
+    });
+    json!({
+        "id": info.agent_id, "object": "agent", "name": agent.name, "instructions": agent.instructions,
+        "model": agent.model_name(), "reasoning_effort": agent.reasoning_effort,
+        "max_output_tokens": agent.max_output_tokens, "temperature": agent.temperature,
+        "tool_timeout_s": agent.tool_timeout_s, "tools": tools.collect::<Vec<_>>(),
+    })
+}
+
+/// The answer to an event that was taken. `cursor` is the position just before what it causes.
+pub fn accepted(answer: &Answer, cursor: &str) -> Reply {
+    let body = match answer {
+        Answer::Message { item_id, response_id, status } => {
+            let status = match status {
+                MessageStatus::Started => "started",
+                MessageStatus::Queued => "queued",
+            };
+            json!({"queued": true, "item_id": item_id, "response_id": response_id, "status": status, "cursor": cursor})
+        }
+        Answer::Output { call_id, status, remaining } => {
+            let status = match status {
+                OutputStatus::Accepted => "accepted",
+                OutputStatus::Duplicate => "duplicate",
+            };
+            json!({"queued": true, "item_id": call_id, "status": status, "remaining": remaining, "cursor": cursor})
+        }
+        Answer::Interrupt(status) => {
+            let status = match status {
+                InterruptStatus::Interrupted => "interrupted",
+                InterruptStatus::Idle => "idle",
+                InterruptStatus::Stale => "stale",
+            };
+            json!({"queued": false, "status": status, "cursor": cursor})
+        }
+        Answer::None => json!({"queued": false, "cursor": cursor}),
+    };
+    Reply::json(202, &body)
+}

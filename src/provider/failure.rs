@@ -1,0 +1,150 @@
+//! What to make of an answer that is no answer. Decoders and the runtime ask here; nobody else decides.
+//!
+//! | what came | code | tried again before any output |
+//! |---|---|---|
+//! | status 401, 403; code `invalid_api_key` | `upstream_auth` | never |
+//! | context too long, by code or by words | `context_length_exceeded` | never |
+//! | quota used up (`insufficient_quota`) | `rate_limit_exceeded` | never |
+//! | status 429; `rate_limit_exceeded`, `rate_limit_error` | `rate_limit_exceeded` | yes, Retry-After honoured |
+//! | other 4xx | `upstream_error` | never (408 and 409: yes) |
+//! | 5xx, 529, `overloaded_error`, `server_error` | `upstream_error` | yes |
+//! | no connection | `upstream_unreachable` | yes |
+//! | body ends, or breaks, before the answer's own end | `upstream_truncated` | yes |
+//! | one event above the cap | `upstream_error` | never |
+//! | an event that is not JSON | `upstream_error` | yes |
+//! | an event of an unknown type | ignored | |
+
+use serde_json::Value;
+
+use crate::session::{Failure, ModelFailure};
+
+/// The longest part of a provider's own message that is passed on, in bytes.
+const MESSAGE: usize = 500;
+
+fn failure(code: &str, message: String, retryable: bool) -> ModelFailure {
+    ModelFailure { failure: Failure { code: code.into(), message }, retryable, retry_after_seconds: None }
+}
+
+/// The provider answered with an error status.
+pub fn status(status: u16, body: &str, retry_after: Option<&str>) -> ModelFailure {
+    let json: Value = serde_json::from_str(body).unwrap_or(Value::Null);
+    let (code, mut message) = fields(&json);
+    if message.is_empty() {
+        message = clip(body.trim());
+    }
+    let mut failed = judge(Some(status), &code, &message);
+    failed.retry_after_seconds = retry_after.and_then(|value| value.trim().parse::<f64>().ok()).map(whole_seconds);
+    failed
+}
+
+/// The provider reported an error inside its answer: an object with `message`, and perhaps `code`, `type`, `error`.
+pub fn in_band(error: &Value) -> ModelFailure {
+    let (code, message) = fields(error);
+    judge(None, &code, &message)
+}
+
+/// The answer ended before its own end.
+pub fn truncated() -> ModelFailure {
+    failure("upstream_truncated", "the model's answer ended before it was complete".into(), true)
+}
+
+/// The provider could not be reached.
+pub fn unreachable(why: &str) -> ModelFailure {
+    failure("upstream_unreachable", format!("the model provider could not be reached: {}", clip(why)), true)
+}
+
+/// An event of the answer is longer than what is accepted.
+pub fn too_long(cap: usize) -> ModelFailure {
+    failure("upstream_error", format!("the model provider sent an event of more than {cap} bytes"), false)
+}
+
+/// An event of the answer is not what it has to be.
+pub fn corrupt(why: &str) -> ModelFailure {
+    failure("upstream_error", format!("the model provider sent an event that cannot be read: {}", clip(why)), true)
+}
+
+fn judge(status: Option<u16>, code: &str, message: &str) -> ModelFailure {
+    let words = message.to_ascii_lowercase();
+    let said = if message.is_empty() { "no message" } else { message };
+    let message = match status {
+        Some(status) => format!("the model provider answered {status}: {said}"),
+        None => format!("the model provider reported: {said}"),
+    };
+    let too_long = code == "context_length_exceeded"
+        || ["context length", "prompt is too long", "context window", "maximum context"]
+            .iter()
+            .any(|w| words.contains(w));
+    match (status, code) {
+        _ if too_long => failure("context_length_exceeded", message, false),
+        (Some(401 | 403), _) | (_, "invalid_api_key" | "authentication_error" | "permission_error") => {
+            failure("upstream_auth", message, false)
+        }
+        (_, "insufficient_quota") => failure("rate_limit_exceeded", message, false),
+        (Some(429), _) | (_, "rate_limit_exceeded" | "rate_limit_error") => {
+            failure("rate_limit_exceeded", message, true)
+        }
+        (Some(status), _) => failure("upstream_error", message, status >= 500 || matches!(status, 408 | 409)),
+        (None, "invalid_request_error" | "invalid_prompt" | "not_found_error") => {
+            failure("upstream_error", message, false)
+        }
+        (None, _) => failure("upstream_error", message, true),
+    }
+}
+
+/// The code and the message of an error, wherever they stand.
+fn fields(json: &Value) -> (String, String) {
+    let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(json);
+    let text = |key: &str| error.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let code =
+        text("code").or_else(|| text("type").filter(|kind| *kind != "error")).unwrap_or_default().to_string();
+    let message = text("message").or_else(|| error.as_str()).unwrap_or_default();
+    (code, clip(message))
+}
+
+fn clip(text: &str) -> String {
+    text.get(..text.floor_char_boundary(MESSAGE)).unwrap_or_default().to_string()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a day first")]
+fn whole_seconds(seconds: f64) -> u32 {
+    seconds.clamp(0.0, 86_400.0).ceil() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds() {
+        let quota = r#"{"error":{"message":"quota exceeded","code":"insufficient_quota"}}"#;
+        let long = r#"{"error":{"message":"This model's maximum context length is 10 tokens"}}"#;
+        let cases = [
+            (401, "{}", "upstream_auth", false),
+            (403, "no", "upstream_auth", false),
+            (400, long, "context_length_exceeded", false),
+            (400, "{}", "upstream_error", false),
+            (404, "{}", "upstream_error", false),
+            (429, quota, "rate_limit_exceeded", false),
+            (429, "{}", "rate_limit_exceeded", true),
+            (500, "<html>", "upstream_error", true),
+            (529, "{}", "upstream_error", true),
+        ];
+        for (code, body, want, retryable) in cases {
+            let failed = status(code, body, None);
+            assert_eq!((failed.failure.code.as_str(), failed.retryable), (want, retryable), "{code} {body}");
+        }
+        assert_eq!(status(429, "{}", Some("1.2")).retry_after_seconds, Some(2));
+        assert_eq!(status(429, "{}", Some("soon")).retry_after_seconds, None);
+    }
+
+    #[test]
+    fn the_message_says_what_the_provider_said() {
+        let failed = status(500, r#"{"error":{"message":"out of memory"}}"#, None);
+        assert_eq!(failed.failure.message, "the model provider answered 500: out of memory");
+        let failed = in_band(
+            &serde_json::json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+        );
+        assert_eq!(failed.failure.message, "the model provider reported: Overloaded");
+        assert!(failed.retryable);
+    }
+}

@@ -1,0 +1,7 @@
+//! OpenAI's Responses API. Source: the API reference, "Responses" and "Streaming events".
+
+mod decode;
+mod encode;
+
+pub use decode::Answer;
+pub use encode::encode;

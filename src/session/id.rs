@@ -1,0 +1,83 @@
+//! The names and numbers of a session's world, each a type of its own.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl $name {
+            /// A new id: the type's prefix and a time-ordered uuid in hex.
+            pub fn mint(ids: &mut dyn Mint) -> Self {
+                Self(format!(concat!($prefix, "_{}"), ids.uuid()))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// `sess_…`: one durable conversation.
+    SessionId, "sess"
+);
+id!(
+    /// `ag_…`: the agent that a session was made with.
+    AgentId, "ag"
+);
+id!(
+    /// `resp_…`: one turn; on the wire a turn is a *response*.
+    ResponseId, "resp"
+);
+id!(
+    /// `item_…`: one unit of the transcript.
+    ItemId, "item"
+);
+id!(
+    /// `call_…`: one tool call, as clients name it. Usually the provider's own id.
+    CallId, "call"
+);
+
+/// Where new ids come from. The runtime draws them from the clock and the platform's randomness, tests count.
+pub trait Mint {
+    /// 32 lower-case hex digits, later ones sorting after earlier ones.
+    fn uuid(&mut self) -> String;
+}
+
+/// Unix time in whole seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seconds(pub u64);
+
+impl Seconds {
+    /// The moment `seconds` later.
+    pub fn after(self, seconds: u64) -> Self {
+        Self(self.0.saturating_add(seconds))
+    }
+}
+
+/// The place of a record in the session's log. Grows, may have gaps, is never given twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The place `n` further on.
+    pub fn plus(self, n: u64) -> Self {
+        Self(self.0.saturating_add(n))
+    }
+}

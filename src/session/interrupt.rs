@@ -1,0 +1,72 @@
+//! Interrupts: the turn ends in one durable step, and the next model request is as valid as any.
+
+use super::entry::{Entry, OpenCall, Outcome};
+use super::output::Then;
+use super::{
+    Answer, InterruptStatus, Item, ItemId, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable,
+    user_message,
+};
+
+/// What the model is told about a turn that a client stopped.
+const MARKER: &str = "[The user interrupted the previous response. What was running has been stopped.]";
+/// What the model is told about a call that was open then.
+const CANCELLED: &str = "cancelled: the user interrupted the turn before this call was answered";
+
+impl Step<'_, '_> {
+    pub(super) fn interrupt(&mut self, meant: Option<&ResponseId>) -> Result<(), Rejected> {
+        let status = match self.session.state.turn() {
+            None => InterruptStatus::Idle,
+            Some(turn) if meant.is_some_and(|meant| *meant != turn.head.response_id) => InterruptStatus::Stale,
+            Some(_) => {
+                self.cancel_turn()?;
+                self.next_turn();
+                InterruptStatus::Interrupted
+            }
+        };
+        self.effects.answer = Answer::Interrupt(status);
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self) -> Result<(), Rejected> {
+        let status = if self.session.state.turn().is_some() {
+            self.cancel_turn()?;
+            InterruptStatus::Interrupted
+        } else {
+            InterruptStatus::Idle
+        };
+        if !self.session.state.queue.is_empty() {
+            self.append(Entry::Dropped { at: self.context.now });
+        }
+        self.effects.answer = Answer::Interrupt(status);
+        Ok(())
+    }
+
+    /// Stops the open turn: partial text is kept, open calls get an output, the model is told.
+    pub(super) fn cancel_turn(&mut self) -> Result<(), Unreadable> {
+        let calls: Vec<OpenCall> = self.session.state.open_calls().to_vec();
+        for call in &calls {
+            // Before the first append, so that a log that cannot be read changes nothing.
+            self.context.log.item(call.seq)?;
+        }
+        self.effects.cancel = matches!(self.session.state.phase, Phase::Sampling { .. });
+        self.close_open(true);
+        for call in &calls {
+            self.answer(call, Status::Cancelled, &CANCELLED.into(), Then::End)?;
+        }
+        let Some(turn) = self.session.state.turn() else {
+            return Ok(());
+        };
+        let item = Item {
+            id: ItemId::mint(self.context.ids),
+            response_id: turn.head.response_id.clone(),
+            created_at: self.context.now,
+            status: Status::Completed,
+            kind: Kind::Message { role: Role::User },
+            body: user_message(&serde_json::json!([{"type": "input_text", "text": MARKER}])),
+        };
+        let (usage, turn) = (turn.usage, turn.head.clone());
+        self.append(Entry::Noted { item });
+        self.append(Entry::Ended { outcome: Outcome::Cancelled, usage, at: self.context.now, turn });
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! Items: the units of the transcript.
+//!
+//! An item's `body` is the JSON that a Responses API request carries for it, stored once and sent as it is. What the
+//! session itself needs to know of an item stands beside it in typed form, so the body is parsed only to show it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{CallId, ItemId, ResponseId, Seconds};
+
+/// One unit of the transcript.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Item {
+    /// The item's id.
+    pub id: ItemId,
+    /// The turn that the item belongs to.
+    pub response_id: ResponseId,
+    /// When it was made.
+    pub created_at: Seconds,
+    /// How complete it is.
+    pub status: Status,
+    /// What it is.
+    #[serde(flatten)]
+    pub kind: Kind,
+    /// The item as the model sees it: one JSON object in the form of a Responses API input item.
+    #[serde(skip)]
+    pub body: String,
+}
+
+/// What an item is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Kind {
+    /// Text from the user or the assistant.
+    Message {
+        /// Who speaks.
+        role: Role,
+    },
+    /// The model's reasoning; its payload is opaque and replayed verbatim.
+    Reasoning,
+    /// The model calls a tool.
+    FunctionCall {
+        /// The id by which clients answer.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+    },
+    /// The answer to a call.
+    FunctionCallOutput {
+        /// The call that it answers.
+        call_id: CallId,
+    },
+}
+
+/// Who speaks in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The user, or the session on the user's behalf.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// How complete an item is. For an output it says whether a client gave it or the session made it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Being written; on the stream only.
+    InProgress,
+    /// A call that waits for its output.
+    ActionRequired,
+    /// Whole.
+    Completed,
+    /// Cut off; what there is was kept.
+    Incomplete,
+    /// A message that waits for its turn.
+    Queued,
+    /// An output that the session wrote because the call was cancelled, and that call.
+    Cancelled,
+    /// An output that the session wrote because the call's deadline passed.
+    Expired,
+}
+
+impl Item {
+    /// The call that this item is or answers.
+    pub fn call_id(&self) -> Option<&CallId> {
+        match &self.kind {
+            Kind::FunctionCall { call_id, .. } | Kind::FunctionCallOutput { call_id } => Some(call_id),
+            Kind::Message { .. } | Kind::Reasoning => None,
+        }
+    }
+
+    /// The keys of the item's type, as clients see them. Opaque provider payload stays behind.
+    pub fn data(&self) -> Value {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or(Value::Null);
+        let take = |key: &str| body.get(key).cloned();
+        match &self.kind {
+            Kind::Message { role } => {
+                json!({"role": role, "content": take("content").unwrap_or_else(|| json!([]))})
+            }
+            Kind::Reasoning => json!({"summary": take("summary").unwrap_or_else(|| json!([]))}),
+            Kind::FunctionCall { call_id, name } => {
+                json!({"call_id": call_id, "name": name, "arguments": take("arguments").unwrap_or_else(|| json!("{}"))})
+            }
+            Kind::FunctionCallOutput { call_id } => {
+                json!({"call_id": call_id, "output": take("output").unwrap_or_else(|| json!(""))})
+            }
+        }
+    }
+
+    /// The wire name of the item's type.
+    pub fn type_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Message { .. } => "message",
+            Kind::Reasoning => "reasoning",
+            Kind::FunctionCall { .. } => "function_call",
+            Kind::FunctionCallOutput { .. } => "function_call_output",
+        }
+    }
+
+    /// The item as clients see it, in the flat form, with `status` in place of its own.
+    pub fn show(&self, status: Status) -> Value {
+        let mut shown = json!({
+            "id": self.id, "type": self.type_name(), "status": status,
+            "response_id": self.response_id, "created_at": self.created_at,
+        });
+        if let (Some(shown), Value::Object(data)) = (shown.as_object_mut(), self.data()) {
+            shown.extend(data);
+        }
+        shown
+    }
+}
+
+/// A user message's body from its content parts.
+pub fn user_message(content: &Value) -> String {
+    json!({"type": "message", "role": "user", "content": content}).to_string()
+}
+
+/// An output's body. `call_id` is the provider's name for the call.
+pub fn output(call_id: &str, output: &Value) -> String {
+    json!({"type": "function_call_output", "call_id": call_id, "output": output}).to_string()
+}

@@ -1,0 +1,79 @@
+//! Reading the log. The core reads it only where the small state does not suffice: answers to old calls, and replays.
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::entry::{Entry, Record};
+use super::{CallId, Item, ItemId, Seq, Status};
+
+/// The records of a session, as storage has them.
+pub trait Log {
+    /// Up to `limit` records from place `from` on, in order.
+    fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable>;
+
+    /// The output that a call got.
+    fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable>;
+
+    /// Whether a call of that name is in the log.
+    fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable>;
+
+    /// Where the record of an item stands.
+    fn place_of(&self, item_id: &ItemId) -> Result<Option<Seq>, Unreadable>;
+
+    /// One record.
+    fn record(&self, seq: Seq) -> Result<Record, Unreadable> {
+        let found = self.records(seq, 1)?.into_iter().next().filter(|record| record.seq == seq);
+        found.ok_or(Unreadable::Missing(seq))
+    }
+
+    /// The item of one record.
+    fn item(&self, seq: Seq) -> Result<Item, Unreadable> {
+        self.record(seq)?.entry.item().cloned().ok_or(Unreadable::Missing(seq))
+    }
+
+    /// The output items of a turn that lies between two places, as clients see them.
+    fn outputs(&self, from: Seq, to: Seq) -> Result<Vec<Value>, Unreadable> {
+        let mut shown: Vec<(Seq, Item, Status)> = Vec::new();
+        let mut next = from;
+        loop {
+            let records = self.records(next, 64)?;
+            let Some(last) = records.last() else { break };
+            next = last.seq.plus(1);
+            for record in records.into_iter().filter(|record| record.seq < to) {
+                match record.entry {
+                    Entry::Output { item, context: true, .. } => {
+                        let status = item.status;
+                        shown.push((record.seq, item, status));
+                    }
+                    Entry::Answered { item, call, .. } => {
+                        let cancelled = item.status != Status::Completed;
+                        if let Some(call) = shown.iter_mut().find(|(seq, ..)| *seq == call && cancelled) {
+                            call.2 = Status::Cancelled;
+                        }
+                        let status = item.status;
+                        shown.push((record.seq, item, status));
+                    }
+                    _ => {}
+                }
+            }
+            if next >= to {
+                break;
+            }
+        }
+        Ok(shown.into_iter().map(|(_, item, status)| item.show(status)).collect())
+    }
+}
+
+/// The log cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unreadable {
+    /// A record that must be there is not.
+    #[error("record {} is missing from the log", .0.0)]
+    Missing(Seq),
+    /// A record cannot be understood.
+    #[error("record {} cannot be read: {}", .0.0, .1)]
+    Corrupt(Seq, String),
+    /// Storage failed.
+    #[error("storage failed: {0}")]
+    Storage(String),
+}

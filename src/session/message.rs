@@ -1,0 +1,55 @@
+//! A user's message: it begins a turn, or waits for one of its own.
+
+use super::entry::{Entry, Source};
+use super::{
+    Answer, CallId, Item, ItemId, Kind, MessageStatus, OnBusy, Posted, Rejected, ResponseId, Role, Status, Step,
+    user_message,
+};
+
+impl Step<'_, '_> {
+    pub(super) fn message(&mut self, posted: Posted) -> Result<(), Rejected> {
+        let state = &self.session.state;
+        if let Some(turn) = state.turn() {
+            match posted.on_busy {
+                OnBusy::Queue => {}
+                OnBusy::Interrupt => self.cancel_turn()?,
+                OnBusy::Reject => {
+                    return Err(Rejected::TurnInProgress {
+                        response_id: turn.head.response_id.clone(),
+                        calls: state.open_calls().iter().map(|call| CallId::clone(&call.call_id)).collect(),
+                    });
+                }
+            }
+        }
+        let busy = self.session.state.turn().is_some() || !self.session.state.queue.is_empty();
+        let limit = self.session.settings.max_queue;
+        if busy && self.session.state.queue.len() >= limit {
+            return Err(Rejected::QueueFull(limit));
+        }
+
+        let item_id = ItemId::mint(self.context.ids);
+        let response_id = ResponseId::mint(self.context.ids);
+        let item = Item {
+            id: item_id.clone(),
+            response_id: response_id.clone(),
+            created_at: self.context.now,
+            status: Status::Completed,
+            kind: Kind::Message { role: Role::User },
+            body: user_message(&posted.content),
+        };
+        let message = posted.message(item);
+        let status = if busy {
+            self.append(Entry::Queued(message));
+            if self.session.state.turn().is_none() {
+                self.next_turn();
+            }
+            MessageStatus::Queued
+        } else {
+            let model = message.model.clone().unwrap_or_else(|| self.session.settings.model.clone());
+            self.start(response_id.clone(), model, Source::Message(message));
+            MessageStatus::Started
+        };
+        self.effects.answer = Answer::Message { item_id, response_id, status };
+        Ok(())
+    }
+}

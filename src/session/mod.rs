@@ -1,0 +1,277 @@
+//! Ring 0: a session as a state machine. Pure, synchronous, deterministic: no clock, no randomness, no I/O of its own.
+//!
+//! An input goes into [`Session::step`]. What comes back, [`Effects`], the driver performs in its order: append the
+//! records together with the new state row in one synchronous burst, arm the alarm, publish, talk to the model. What
+//! has to be shown is never decided anew: [`Session::publish`] derives it from the appended records and the open items.
+//!
+//! Always true:
+//! - A rejected input has changed nothing.
+//! - Folding the log gives the state (`state`).
+//! - At most one model request is open; what comes from an older one is ignored.
+//! - Every call gets exactly one output before the next model request.
+//! - What a reader has received, resuming wherever it likes, is what an undisturbed reader received (`event`, `cursor`).
+//!
+//! Deliberately not here: HTTP, provider dialects, time, storage.
+
+mod cursor;
+mod effects;
+mod entry;
+mod event;
+mod id;
+mod input;
+mod interrupt;
+mod item;
+mod log;
+mod message;
+mod model;
+mod open;
+mod output;
+mod recovery;
+mod shape;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use cursor::{Cursor, Malformed};
+pub use effects::{Answer, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample};
+pub use entry::{Entry, Failure, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
+pub use event::Event;
+pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId};
+pub use input::{Finish, Given, Input, ModelEvent, ModelFailure, OnBusy, Posted, Rejected};
+pub use item::{Item, Kind, Role, Status, output as output_body, user_message};
+pub use log::{Log, Unreadable};
+pub use open::{Open, Opening, Part, PartKind};
+pub use state::{BLOCK, LastTurn, Phase, SessionStatus, State, Turn, Waiting};
+
+use event::Feed;
+
+/// Attempts at one model request.
+pub const MAX_ATTEMPTS: u32 = 4;
+
+/// What a session needs to know of its agent and its deployment to decide.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The model that the agent asks.
+    pub model: String,
+    /// Names of the agent's own client-side tools.
+    pub client_tools: Vec<String>,
+    /// Seconds until a parked call expires; none: never.
+    pub tool_timeout: Option<u64>,
+    /// Model responses that one turn may have.
+    pub max_rounds: u32,
+    /// Messages that may wait.
+    pub max_queue: usize,
+    /// Seconds without progress after which recovery gives up.
+    pub patience: u64,
+}
+
+/// A session: its durable state, and what the model is writing at the moment.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Its name.
+    pub id: SessionId,
+    /// What it needs to know of its agent.
+    pub settings: Settings,
+    /// The durable state.
+    pub state: State,
+    open: Vec<Open>,
+    shown: Cursor,
+}
+
+/// What a step may look at and draw from.
+pub struct Context<'a> {
+    /// The time of the step.
+    pub now: Seconds,
+    /// New ids.
+    pub ids: &'a mut dyn Mint,
+    /// The log so far.
+    pub log: &'a dyn Log,
+}
+
+/// Part of a session's stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The events.
+    pub events: Vec<Event>,
+    /// The position after them.
+    pub cursor: Cursor,
+    /// Whether there is more already.
+    pub more: bool,
+}
+
+impl Session {
+    /// A session as storage has it, with the open items that were last checkpointed.
+    pub fn load(id: SessionId, settings: Settings, state: State, open: Vec<Open>) -> Self {
+        let shown = match &state.phase {
+            Phase::Sampling { at, .. } => Cursor::before(*at),
+            Phase::Idle | Phase::Parked { .. } => Cursor::before(state.next),
+        };
+        Self { id, settings, state, open, shown }
+    }
+
+    /// Takes one input. An input that is rejected has changed nothing.
+    pub fn step(&mut self, input: Input, context: &mut Context<'_>) -> Result<Effects, Rejected> {
+        let mut step = Step { session: self, context, effects: Effects::default() };
+        match input {
+            Input::Message(posted) => step.message(posted)?,
+            Input::Output(given) => step.output(given)?,
+            Input::Interrupt { response_id } => step.interrupt(response_id.as_ref())?,
+            Input::Stop => step.stop()?,
+            Input::Model { at, events } => step.model(at, events)?,
+            Input::ModelFailed { at, failure } => step.model_failed(at, failure)?,
+            Input::Recover => step.recover()?,
+            Input::Alarm => step.alarm()?,
+        }
+        let effects = step.effects;
+        Ok(Effects { alarm: self.due(), ..effects })
+    }
+
+    /// What there is to show since the last time: records that were just appended, and the growth of the open items.
+    pub fn publish(&mut self, appended: &[Record], log: &dyn Log) -> Result<Vec<Event>, Unreadable> {
+        let mut feed = Feed::new(&self.id, self.shown);
+        for record in appended {
+            feed.record(record, log)?;
+        }
+        feed_open(&mut feed, &self.state, &self.open);
+        let (at, events) = (feed.at, feed.events);
+        self.shown = at;
+        Ok(events)
+    }
+
+    /// The position of the stream: everything before it has been published.
+    pub fn cursor(&self) -> Cursor {
+        self.shown
+    }
+
+    /// The stream after `from`, up to about `budget` bytes of it.
+    pub fn replay(&self, from: Cursor, budget: usize, log: &dyn Log) -> Result<Page, Unreadable> {
+        let mut feed = Feed::new(&self.id, from);
+        let mut next = from.seq;
+        loop {
+            let records = log.records(next, 64)?;
+            let Some(last) = records.last() else { break };
+            next = last.seq.plus(1);
+            for record in &records {
+                feed.record(record, log)?;
+                if feed.size >= budget && feed.at < self.shown {
+                    return Ok(Page { events: feed.events, cursor: feed.at, more: true });
+                }
+            }
+        }
+        feed_open(&mut feed, &self.state, &self.open);
+        Ok(Page { events: feed.events, cursor: self.shown, more: false })
+    }
+
+    /// What a reader without a cursor is told first: the status, the parked calls, and the text that is being written.
+    pub fn greeting(&self, log: &dyn Log) -> Result<Vec<Event>, Unreadable> {
+        let mut events = vec![Event::status(&self.id, None, self.state.status())];
+        for call in self.state.open_calls() {
+            let kind = "response.output_item.done";
+            let item = log.item(call.seq)?.show(Status::ActionRequired);
+            let data = serde_json::json!({"type": kind, "output_index": call.index, "item": item});
+            events.push(Event::new(kind, None, &data));
+        }
+        if let Phase::Sampling { turn, .. } = &self.state.phase
+            && let Some(open) = self.open.last().filter(|open| !open.closed)
+        {
+            let index = turn.items.saturating_add(u32::try_from(self.open.len() - 1).unwrap_or(0));
+            let mut feed = Feed::new(&self.id, self.shown);
+            feed.greet(open, index, &turn.head.response_id);
+            events.append(&mut feed.events);
+        }
+        Ok(events)
+    }
+
+    /// The items that the model is writing, for a checkpoint.
+    pub fn open_items(&self) -> &[Open] {
+        &self.open
+    }
+
+    /// When the session must be woken although nobody asks for it.
+    fn due(&self) -> Option<Alarm> {
+        match &self.state.phase {
+            Phase::Idle => None,
+            Phase::Sampling { .. } => Some(Alarm::Watchdog),
+            Phase::Parked { calls, .. } => {
+                calls.iter().filter_map(|call| call.expires_at).min().map(Alarm::Deadline)
+            }
+        }
+    }
+}
+
+/// Why a session has to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// A model request is under way: look after it soon, in case that whoever runs it has died.
+    Watchdog,
+    /// A parked call expires then.
+    Deadline(Seconds),
+}
+
+fn feed_open(feed: &mut Feed<'_>, state: &State, open: &[Open]) {
+    let Phase::Sampling { turn, at, .. } = &state.phase else {
+        return;
+    };
+    for (n, item) in (0u32..).zip(open) {
+        let seq = at.plus(u64::from(n));
+        if seq >= feed.at.seq {
+            feed.open(seq, item, turn.items.saturating_add(n), &turn.head.response_id);
+        }
+    }
+}
+
+/// A step in progress: every entry that it appends has happened for what follows in the same step.
+struct Step<'a, 'c> {
+    session: &'a mut Session,
+    context: &'a mut Context<'c>,
+    effects: Effects,
+}
+
+impl Step<'_, '_> {
+    fn append(&mut self, entry: Entry) -> Seq {
+        let record = Record { seq: self.session.state.place(&entry), entry };
+        self.session.state.apply(&record);
+        let seq = record.seq;
+        self.effects.append.push(record);
+        seq
+    }
+
+    /// Asks the model, if the session is to and the turn has not gone round too often.
+    fn sample(&mut self, delay_seconds: u32) {
+        let Phase::Sampling { turn, at, .. } = &self.session.state.phase else {
+            return;
+        };
+        let limit = self.session.settings.max_rounds;
+        if turn.rounds >= limit {
+            let message = format!("the model was asked {limit} times in this turn, which is the limit");
+            self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
+        } else {
+            self.effects.sample = Some(Sample { at: *at, delay_seconds });
+        }
+    }
+
+    /// Ends the turn, whose last model request used `usage`, and lets the next message in the queue have its own.
+    fn end(&mut self, outcome: Outcome, usage: Usage) {
+        let Some(turn) = self.session.state.turn() else {
+            return;
+        };
+        let (mut used, turn) = (turn.usage, turn.head.clone());
+        used.add(usage);
+        self.append(Entry::Ended { outcome, usage: used, at: self.context.now, turn });
+        self.next_turn();
+    }
+
+    fn next_turn(&mut self) {
+        if let Some(waiting) = self.session.state.queue.front().cloned() {
+            let model = waiting.model.unwrap_or_else(|| self.session.settings.model.clone());
+            self.start(waiting.response_id, model, Source::Held(waiting.seq));
+        }
+    }
+
+    fn start(&mut self, response_id: ResponseId, model: String, source: Source) {
+        let started = self.session.state.next;
+        let turn = TurnHead { response_id, model, created_at: self.context.now, started };
+        self.append(Entry::Started(Started { turn, source }));
+        self.sample(0);
+    }
+}

@@ -1,0 +1,210 @@
+//! What the model says, and what happens when it stops: the turn ends, or its calls are parked.
+
+use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
+use super::{
+    BLOCK, CallId, Finish, ItemId, MAX_ATTEMPTS, ModelEvent, ModelFailure, Open, Opening, Phase, Rejected, Seq,
+    Status, Step, Unreadable,
+};
+
+/// The longest call id that is passed on as it is.
+const CALL_ID: usize = 64;
+/// The longest wait for another attempt that is worth it.
+const MAX_DELAY: u32 = 60;
+
+impl Step<'_, '_> {
+    pub(super) fn model(&mut self, request: Seq, events: Vec<ModelEvent>) -> Result<(), Rejected> {
+        if !self.is_current(request) {
+            return Ok(());
+        }
+        for event in events {
+            if self.is_full(request) {
+                self.effects.cancel = true;
+                self.close_open(true);
+                let message = format!("the model's response has more than {} items", BLOCK - 1);
+                self.end(Outcome::Failed(Failure { code: "upstream_error".into(), message }), Usage::default());
+                return Ok(());
+            }
+            match event {
+                ModelEvent::Message => self.open(Opening::Message),
+                ModelEvent::Reasoning => self.open(Opening::Reasoning),
+                ModelEvent::Call { provider_id, name } => {
+                    let call_id = self.name_call(&provider_id)?;
+                    // A provider that used an id twice must be told the two calls apart in later requests.
+                    let reused = provider_id != call_id.as_str() && self.is_taken(&CallId(provider_id.clone()))?;
+                    let provider_id = if reused { call_id.0.clone() } else { provider_id };
+                    self.open(Opening::Call { call_id, provider_id, name });
+                }
+                ModelEvent::Text { kind, fresh, text } => {
+                    if let Some(open) = self.session.open.last_mut() {
+                        open.push(kind, fresh, &text);
+                    }
+                }
+                ModelEvent::Close { payload } => {
+                    if let Some(open) = self.session.open.last_mut() {
+                        open.payload = open.payload.take().or(payload);
+                        open.close();
+                    }
+                }
+                ModelEvent::Finish { reason, usage } => {
+                    self.finish(reason, usage)?;
+                    return Ok(());
+                }
+            }
+        }
+        self.flush();
+        Ok(())
+    }
+
+    pub(super) fn model_failed(&mut self, request: Seq, failed: ModelFailure) -> Result<(), Rejected> {
+        if !self.is_current(request) {
+            return Ok(());
+        }
+        let Phase::Sampling { attempt, at, .. } = self.session.state.phase else {
+            return Ok(());
+        };
+        let untouched = self.session.open.is_empty() && at == request;
+        // 1, 2, 4 … seconds, unless the provider says otherwise.
+        let delay_seconds = failed.retry_after_seconds.unwrap_or(1 << attempt.saturating_sub(1).min(5));
+        if failed.retryable && untouched && attempt < MAX_ATTEMPTS && delay_seconds <= MAX_DELAY {
+            let attempt = attempt.saturating_add(1);
+            self.append(Entry::Retried { attempt, delay_seconds, error: failed.failure, at: self.context.now });
+            self.sample(delay_seconds);
+            return Ok(());
+        }
+        self.close_open(true);
+        self.end(Outcome::Failed(failed.failure), Usage::default());
+        Ok(())
+    }
+
+    /// Whether a request is the one that the session waits for. Items of it may have been appended already.
+    fn is_current(&self, request: Seq) -> bool {
+        match self.session.state.phase {
+            Phase::Sampling { at, .. } => request <= at && at < request.plus(BLOCK),
+            Phase::Idle | Phase::Parked { .. } => false,
+        }
+    }
+
+    /// Whether the places that were reserved for the request's items are used up.
+    fn is_full(&self, request: Seq) -> bool {
+        let Phase::Sampling { at, .. } = self.session.state.phase else {
+            return false;
+        };
+        at.0.saturating_sub(request.0) + self.session.open.len() as u64 >= BLOCK
+    }
+
+    fn open(&mut self, opening: Opening) {
+        if let Some(last) = self.session.open.last_mut() {
+            last.close();
+        }
+        self.flush();
+        let id = ItemId::mint(self.context.ids);
+        self.session.open.push(Open::new(id, self.context.now, opening));
+    }
+
+    /// Makes durable what is finished, up to the first call: calls wait for the end of the response.
+    fn flush(&mut self) {
+        while self.session.open.first().is_some_and(|open| open.closed && !open.is_call()) {
+            let open = self.session.open.remove(0);
+            self.append_output(&open, Status::Completed, true);
+        }
+    }
+
+    fn append_output(&mut self, open: &Open, status: Status, context: bool) -> Option<Seq> {
+        let turn = self.session.state.turn()?;
+        let (item, index) = (open.item(&turn.head.response_id, status), turn.items);
+        Some(self.append(Entry::Output { item, index, context }))
+    }
+
+    /// Closes what the model was writing when it was cut off. Calls are dropped; unfinished text is kept as incomplete
+    /// and shown to the model in later requests if `context` says so.
+    pub(super) fn close_open(&mut self, context: bool) {
+        for mut open in std::mem::take(&mut self.session.open) {
+            let whole = open.closed;
+            open.close();
+            if open.is_call() {
+                self.append_output(&open, Status::Cancelled, false);
+            } else if whole {
+                self.append_output(&open, Status::Completed, true);
+            } else {
+                let reasoning = open.opening == Opening::Reasoning;
+                self.append_output(&open, Status::Incomplete, context && !reasoning);
+            }
+        }
+    }
+
+    fn finish(&mut self, reason: Finish, usage: Usage) -> Result<(), Unreadable> {
+        let calls = match reason {
+            Finish::Done => {
+                if let Some(last) = self.session.open.last_mut() {
+                    last.close();
+                }
+                self.append_calls()
+            }
+            // A call whose response was cut short is not to be trusted.
+            Finish::Limit(_) => {
+                self.close_open(true);
+                Vec::new()
+            }
+        };
+        let at = self.context.now;
+        if calls.is_empty() {
+            let outcome = match reason {
+                Finish::Done => Outcome::Completed,
+                Finish::Limit(reason) => Outcome::Incomplete(reason),
+            };
+            self.end(outcome, usage);
+            return Ok(());
+        }
+        self.append(Entry::Called { calls, usage, at });
+        self.answer_here()
+    }
+
+    /// Appends all open items and returns the calls among them.
+    fn append_calls(&mut self) -> Vec<OpenCall> {
+        let mut calls = Vec::new();
+        for open in std::mem::take(&mut self.session.open) {
+            let index = self.session.state.turn().map_or(0, |turn| turn.items);
+            let Some(seq) = self.append_output(&open, Status::Completed, true) else {
+                continue;
+            };
+            let Opening::Call { call_id, name, .. } = open.opening else {
+                continue;
+            };
+            let parked = self.is_client_tool(&name);
+            let timeout = self.session.settings.tool_timeout.filter(|_| parked);
+            calls.push(OpenCall {
+                seq,
+                item_id: open.id,
+                call_id,
+                parked,
+                index,
+                created_at: open.created_at,
+                expires_at: timeout.map(|seconds| self.context.now.after(seconds)),
+                name,
+            });
+        }
+        calls
+    }
+
+    fn is_client_tool(&self, name: &str) -> bool {
+        let turn = self.session.state.turn();
+        turn.is_some_and(|turn| turn.tools.iter().any(|tool| tool == name))
+            || self.session.settings.client_tools.iter().any(|tool| tool == name)
+    }
+
+    /// The name by which clients will know a call: the provider's own, if it can be used and is new.
+    fn name_call(&mut self, provider_id: &str) -> Result<CallId, Unreadable> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
+        let usable = (1..=CALL_ID).contains(&provider_id.len()) && provider_id.bytes().all(plain);
+        let own = CallId(provider_id.to_string());
+        if usable && !self.is_taken(&own)? { Ok(own) } else { Ok(CallId::mint(self.context.ids)) }
+    }
+
+    fn is_taken(&self, call_id: &CallId) -> Result<bool, Unreadable> {
+        let open = self.session.open.iter().any(|open| match &open.opening {
+            Opening::Call { call_id: other, .. } => other == call_id,
+            Opening::Message | Opening::Reasoning => false,
+        });
+        Ok(open || self.context.log.has_call(call_id)?)
+    }
+}

@@ -1,0 +1,196 @@
+//! Output items that the model is still writing, or that wait for the end of its response.
+//!
+//! Always true: open items are a suffix of the turn's items; each knows its place in the log from the start; only the
+//! last may still grow. They live in memory and in a checkpoint row. A call stays open until the model's response is
+//! complete, because a call whose response was cut off must not be answered by anybody.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::item::{Kind, Role, Status};
+use super::{CallId, Item, ItemId, ResponseId, Seconds};
+
+/// An item in the making.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    /// The id that the finished item will have.
+    pub id: ItemId,
+    /// When it opened.
+    pub created_at: Seconds,
+    /// What it will be.
+    pub opening: Opening,
+    /// Its texts, in order.
+    pub parts: Vec<Part>,
+    /// Whether the model has finished it.
+    pub closed: bool,
+    /// Opaque provider payload: the whole of a reasoning item, or keys that have to be replayed with a call.
+    #[serde(default)]
+    pub payload: Option<Value>,
+    /// White space at the start of a call's arguments, held back until it is clear that more follows.
+    #[serde(default)]
+    lead: String,
+}
+
+/// What the model begins to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Opening {
+    /// An assistant message.
+    Message,
+    /// Reasoning.
+    Reasoning,
+    /// A call.
+    Call {
+        /// The id by which clients answer.
+        call_id: CallId,
+        /// The provider's name for the call.
+        provider_id: String,
+        /// The tool.
+        name: String,
+    },
+}
+
+/// One text of an item.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// What kind of text.
+    pub kind: PartKind,
+    /// The text so far.
+    pub text: String,
+    /// Whether it is finished.
+    pub closed: bool,
+}
+
+/// Kinds of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// What the assistant says.
+    Text,
+    /// Why the assistant won't.
+    Refusal,
+    /// A call's arguments: the model's own JSON text.
+    Arguments,
+    /// A summary of reasoning.
+    Summary,
+    /// Reasoning itself.
+    Reasoning,
+}
+
+impl Open {
+    /// A new item without text.
+    pub fn new(id: ItemId, created_at: Seconds, opening: Opening) -> Self {
+        let parts = match opening {
+            Opening::Call { .. } => vec![Part { kind: PartKind::Arguments, text: String::new(), closed: false }],
+            Opening::Message | Opening::Reasoning => Vec::new(),
+        };
+        Self { id, created_at, opening, parts, closed: false, payload: None, lead: String::new() }
+    }
+
+    /// Whether it is a call.
+    pub fn is_call(&self) -> bool {
+        matches!(self.opening, Opening::Call { .. })
+    }
+
+    /// Takes more text. Text of another kind, or `fresh` text, begins a new part.
+    pub fn push(&mut self, kind: PartKind, fresh: bool, text: &str) {
+        if text.is_empty() || self.closed {
+            return;
+        }
+        let mut text = std::borrow::Cow::Borrowed(text);
+        match self.parts.last_mut() {
+            Some(part) if part.kind == PartKind::Arguments && part.text.is_empty() => {
+                if text.trim_start().is_empty() {
+                    self.lead.push_str(&text);
+                    return;
+                }
+                text = (std::mem::take(&mut self.lead) + &text).into();
+            }
+            Some(part) if part.kind == kind && !fresh => {}
+            Some(part) => {
+                part.closed = true;
+                self.parts.push(Part { kind, text: String::new(), closed: false });
+            }
+            None => self.parts.push(Part { kind, text: String::new(), closed: false }),
+        }
+        if let Some(part) = self.parts.last_mut() {
+            part.text.push_str(&text);
+        }
+    }
+
+    /// The model has finished the item. A call without arguments gets empty ones.
+    pub fn close(&mut self) {
+        if self.closed {
+            return;
+        }
+        self.closed = true;
+        if let Some(part) = self.parts.last_mut() {
+            if part.kind == PartKind::Arguments && part.text.is_empty() {
+                part.text.push_str("{}");
+            }
+            part.closed = true;
+        }
+    }
+
+    /// All its text of one kind.
+    pub fn text(&self, kind: PartKind) -> String {
+        self.parts.iter().filter(|part| part.kind == kind).map(|part| part.text.as_str()).collect()
+    }
+
+    /// The item as it goes into the log.
+    pub fn item(&self, response_id: &ResponseId, status: Status) -> Item {
+        let (kind, body) = match &self.opening {
+            Opening::Message => (Kind::Message { role: Role::Assistant }, self.message_body()),
+            Opening::Reasoning => (Kind::Reasoning, self.reasoning_body()),
+            Opening::Call { call_id, provider_id, name } => (
+                Kind::FunctionCall { call_id: call_id.clone(), name: name.clone() },
+                self.with_payload(json!({
+                    "type": "function_call", "call_id": provider_id, "name": name,
+                    "arguments": self.text(PartKind::Arguments),
+                })),
+            ),
+        };
+        Item {
+            id: self.id.clone(),
+            response_id: response_id.clone(),
+            created_at: self.created_at,
+            status,
+            kind,
+            body: body.to_string(),
+        }
+    }
+
+    fn message_body(&self) -> Value {
+        let content: Vec<Value> = self
+            .parts
+            .iter()
+            .map(|part| match part.kind {
+                PartKind::Refusal => json!({"type": "refusal", "refusal": part.text}),
+                PartKind::Text | PartKind::Arguments | PartKind::Summary | PartKind::Reasoning => {
+                    json!({"type": "output_text", "text": part.text})
+                }
+            })
+            .collect();
+        json!({"type": "message", "role": "assistant", "content": content})
+    }
+
+    /// The provider's own item where there is one: it is replayed verbatim.
+    fn reasoning_body(&self) -> Value {
+        let texts = |kind, name: &str| -> Vec<Value> {
+            self.parts.iter().filter(|p| p.kind == kind).map(|p| json!({"type": name, "text": p.text})).collect()
+        };
+        let mut body = json!({"type": "reasoning", "summary": texts(PartKind::Summary, "summary_text")});
+        let content = texts(PartKind::Reasoning, "reasoning_text");
+        if let (Some(body), false) = (body.as_object_mut(), content.is_empty()) {
+            body.insert("content".into(), content.into());
+        }
+        self.with_payload(body)
+    }
+
+    fn with_payload(&self, mut body: Value) -> Value {
+        if let (Some(body), Some(Value::Object(payload))) = (body.as_object_mut(), &self.payload) {
+            body.extend(payload.clone());
+        }
+        body
+    }
+}

@@ -1,0 +1,99 @@
+//! The output of a tool call: first answer wins, the last one resumes the turn, exactly once.
+
+use serde_json::Value;
+
+use super::entry::{Entry, OpenCall};
+use super::{
+    Answer, Given, Item, ItemId, Kind, OutputStatus, Rejected, Seq, Status, Step, Unreadable, output_body,
+};
+
+/// What comes after the last open call has got its output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// The model is asked again.
+    GoOn,
+    /// The turn ends.
+    End,
+}
+
+impl Step<'_, '_> {
+    pub(super) fn output(&mut self, given: Given) -> Result<(), Rejected> {
+        let Some(call) =
+            self.session.state.open_calls().iter().find(|call| call.call_id == given.call_id).cloned()
+        else {
+            return self.late_output(given);
+        };
+        self.answer(&call, Status::Completed, &given.output, Then::GoOn)?;
+        let remaining = self.session.state.open_calls().len();
+        self.sample(0);
+        self.effects.answer = Answer::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
+        Ok(())
+    }
+
+    /// An output for a call that does not wait for one.
+    fn late_output(&mut self, given: Given) -> Result<(), Rejected> {
+        let Some(settled) = self.context.log.output_of(&given.call_id)? else {
+            return Err(Rejected::UnknownCall(given.call_id));
+        };
+        if settled.status != Status::Completed {
+            return Err(Rejected::CallCancelled(given.call_id));
+        }
+        if settled.data().get("output") != Some(&given.output) {
+            return Err(Rejected::AlreadyResolved(given.call_id));
+        }
+        let remaining = self.session.state.open_calls().len();
+        self.effects.answer =
+            Answer::Output { call_id: given.call_id, status: OutputStatus::Duplicate, remaining };
+        Ok(())
+    }
+
+    /// Gives an open call its output.
+    pub(super) fn answer(
+        &mut self,
+        call: &OpenCall,
+        status: Status,
+        output: &Value,
+        then: Then,
+    ) -> Result<(), Unreadable> {
+        let resumes = then == Then::GoOn && self.session.state.open_calls().len() == 1;
+        let Some(turn) = self.session.state.turn() else {
+            return Ok(());
+        };
+        let item = Item {
+            id: ItemId::mint(self.context.ids),
+            response_id: turn.head.response_id.clone(),
+            created_at: self.context.now,
+            status,
+            kind: Kind::FunctionCallOutput { call_id: call.call_id.clone() },
+            body: output_body(&self.provider_id(call.seq)?, output),
+        };
+        let index = turn.items;
+        self.append(Entry::Answered { item, call: call.seq, index, resumes });
+        Ok(())
+    }
+
+    /// The provider's name for a call, which stands in the call's own body.
+    fn provider_id(&self, call: Seq) -> Result<String, Unreadable> {
+        let appended = self.effects.append.iter().find(|record| record.seq == call);
+        let item = match appended.and_then(|record| record.entry.item()) {
+            Some(item) => item.clone(),
+            None => self.context.log.item(call)?,
+        };
+        let body: Value =
+            serde_json::from_str(&item.body).map_err(|e| Unreadable::Corrupt(call, e.to_string()))?;
+        let id = body.get("call_id").and_then(Value::as_str);
+        Ok(id.map_or_else(|| item.call_id().map(ToString::to_string).unwrap_or_default(), str::to_string))
+    }
+
+    /// Answers the open calls that no client has to answer.
+    pub(super) fn answer_here(&mut self) -> Result<(), Unreadable> {
+        let calls: Vec<OpenCall> =
+            self.session.state.open_calls().iter().filter(|call| !call.parked).cloned().collect();
+        for call in calls {
+            let text = format!("unknown tool {}: it is not among the tools that can be called now", call.name);
+            self.answer(&call, Status::Completed, &Value::String(text), Then::GoOn)?;
+        }
+        self.sample(0);
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! After a crash or a deadline: turns that ran run again, parked ones stay parked, expired calls get an output.
+
+use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
+use super::output::Then;
+use super::{Phase, Rejected, Status, Step};
+
+/// What the model is told about a call that nobody answered in time.
+const EXPIRED: &str = "expired: nobody answered this call before its deadline";
+
+impl Step<'_, '_> {
+    pub(super) fn recover(&mut self) -> Result<(), Rejected> {
+        let Phase::Sampling { attempt, since, .. } = self.session.state.phase else {
+            return Ok(());
+        };
+        let error = Failure {
+            code: "interrupted_by_restart".into(),
+            message: "the server restarted while the model was answering".into(),
+        };
+        self.close_open(false);
+        if self.context.now >= since.after(self.session.settings.patience) {
+            self.end(Outcome::Failed(error), Usage::default());
+            return Ok(());
+        }
+        let at = self.context.now;
+        self.append(Entry::Retried { attempt, delay_seconds: 0, error, at });
+        self.sample(0);
+        Ok(())
+    }
+
+    pub(super) fn alarm(&mut self) -> Result<(), Rejected> {
+        let now = self.context.now;
+        let expired: Vec<OpenCall> = self
+            .session
+            .state
+            .open_calls()
+            .iter()
+            .filter(|call| call.expires_at.is_some_and(|deadline| deadline <= now))
+            .cloned()
+            .collect();
+        for call in &expired {
+            // Before the first append, so that a log that cannot be read changes nothing.
+            self.context.log.item(call.seq)?;
+        }
+        for call in &expired {
+            self.answer(call, Status::Expired, &EXPIRED.into(), Then::GoOn)?;
+        }
+        if !expired.is_empty() {
+            self.sample(0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! The small state of a session: one row, whatever the length of the transcript.
+//!
+//! Always true: folding the records of the log, in the order in which they were appended, gives this state (`apply` is
+//! the only thing that changes it); each phase holds just the data that exists in it; `next` lies above every place in
+//! the log that was ever used or shown to anybody.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::{Entry, Failure, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
+use super::{Item, ItemId, ResponseId, Seconds, Seq};
+
+/// How many places of the log a model request reserves for its output items. Items get their place, and with it the
+/// cursors of their deltas, when they open; other records that come meanwhile go above the block.
+pub const BLOCK: u64 = 1024;
+
+/// The state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The place of the next record.
+    pub next: Seq,
+    /// What the session is doing.
+    pub phase: Phase,
+    /// Messages that wait for a turn, first in first out.
+    #[serde(default)]
+    pub queue: VecDeque<Waiting>,
+    /// The last turn that ended.
+    #[serde(default)]
+    pub last: Option<LastTurn>,
+    /// Sum over all turns.
+    #[serde(default)]
+    pub usage: Usage,
+    /// Model requests that are over. A scripted model plays its entries by this number.
+    #[serde(default)]
+    pub requests: u64,
+    /// When the session last changed.
+    pub updated_at: Seconds,
+}
+
+/// What a session is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum Phase {
+    /// Nothing.
+    Idle,
+    /// A model request is under way, or has to be.
+    Sampling {
+        /// The open turn.
+        turn: Turn,
+        /// Which attempt at this request, from 1.
+        attempt: u32,
+        /// Where the next output item goes.
+        at: Seq,
+        /// When the request's turn last moved on; recovery gives up when that is long ago.
+        since: Seconds,
+    },
+    /// Calls wait for their outputs. Nothing runs.
+    Parked {
+        /// The open turn.
+        turn: Turn,
+        /// The calls without an output, in the order in which the model made them.
+        calls: Vec<OpenCall>,
+    },
+}
+
+/// An open turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// What all its records agree on.
+    pub head: TurnHead,
+    /// Where the record is that holds its message and its tools.
+    pub source: Seq,
+    /// Names of the tools that its message brought.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// Model responses that were complete so far.
+    pub rounds: u32,
+    /// Output items so far.
+    pub items: u32,
+    /// What its model requests used so far.
+    pub usage: Usage,
+}
+
+/// A message in the queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Where its `Queued` record stands.
+    pub seq: Seq,
+    /// Its item.
+    pub item_id: ItemId,
+    /// The turn that it will get.
+    pub response_id: ResponseId,
+    /// When it was accepted.
+    pub created_at: Seconds,
+    /// Names of the tools that it brings.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// The model that it asks for.
+    #[serde(default)]
+    pub model: Option<String>,
+}
+
+/// The last turn that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastTurn {
+    /// The turn.
+    pub id: ResponseId,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// The session's status, as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionStatus {
+    /// At rest.
+    Idle,
+    /// The model is at work.
+    Running,
+    /// Every open call waits for a client.
+    Waiting,
+    /// At rest, and the last turn failed.
+    Failed,
+}
+
+impl State {
+    /// A session that has just been made.
+    pub fn new(now: Seconds) -> Self {
+        Self {
+            next: Seq(1),
+            phase: Phase::Idle,
+            queue: VecDeque::new(),
+            last: None,
+            usage: Usage::default(),
+            requests: 0,
+            updated_at: now,
+        }
+    }
+
+    /// The open turn.
+    pub fn turn(&self) -> Option<&Turn> {
+        match &self.phase {
+            Phase::Idle => None,
+            Phase::Sampling { turn, .. } | Phase::Parked { turn, .. } => Some(turn),
+        }
+    }
+
+    /// The calls that wait for an output.
+    pub fn open_calls(&self) -> &[OpenCall] {
+        match &self.phase {
+            Phase::Parked { calls, .. } => calls,
+            Phase::Idle | Phase::Sampling { .. } => &[],
+        }
+    }
+
+    /// The error of the last turn, until the next one starts.
+    pub fn last_error(&self) -> Option<&Failure> {
+        match (&self.phase, &self.last) {
+            (Phase::Idle, Some(LastTurn { outcome: Outcome::Failed(failure), .. })) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The status, as clients see it.
+    pub fn status(&self) -> SessionStatus {
+        match &self.phase {
+            Phase::Sampling { .. } => SessionStatus::Running,
+            Phase::Parked { .. } => SessionStatus::Waiting,
+            Phase::Idle if self.last_error().is_some() => SessionStatus::Failed,
+            Phase::Idle => SessionStatus::Idle,
+        }
+    }
+
+    /// Where the next record goes: an output item to its reserved place, anything else above all that is reserved.
+    pub fn place(&self, entry: &Entry) -> Seq {
+        match (entry, &self.phase) {
+            (Entry::Output { .. }, Phase::Sampling { at, .. }) => *at,
+            _ => self.next,
+        }
+    }
+
+    /// Lets a record happen. Records that do not fit the phase change nothing but the place of the next one.
+    pub fn apply(&mut self, record: &Record) {
+        self.next = self.next.max(record.seq.plus(1));
+        match &record.entry {
+            Entry::Queued(message) => {
+                self.updated_at = message.item.created_at;
+                self.queue.push_back(Waiting {
+                    seq: record.seq,
+                    item_id: message.item.id.clone(),
+                    response_id: message.item.response_id.clone(),
+                    created_at: message.item.created_at,
+                    tools: names(&message.tools),
+                    model: message.model.clone(),
+                });
+            }
+            Entry::Started(started) => self.start(record.seq, started),
+            Entry::Output { item, .. } => {
+                self.updated_at = item.created_at;
+                if let Phase::Sampling { turn, at, since, .. } = &mut self.phase {
+                    turn.items = turn.items.saturating_add(1);
+                    *at = record.seq.plus(1);
+                    *since = item.created_at;
+                }
+            }
+            Entry::Called { calls, usage, at } => {
+                self.updated_at = *at;
+                if let Some(mut turn) = self.take_turn() {
+                    self.requests = self.requests.saturating_add(1);
+                    turn.rounds = turn.rounds.saturating_add(1);
+                    turn.usage.add(*usage);
+                    self.phase = Phase::Parked { turn, calls: calls.clone() };
+                }
+            }
+            Entry::Answered { item, call, resumes, .. } => self.answer(record.seq, item, *call, *resumes),
+            Entry::Dropped { at } => {
+                self.updated_at = *at;
+                self.queue.clear();
+            }
+            Entry::Noted { item } => self.updated_at = item.created_at,
+            Entry::Retried { attempt, at, .. } => {
+                self.updated_at = *at;
+                let since = match &self.phase {
+                    Phase::Sampling { since, .. } => *since,
+                    Phase::Idle | Phase::Parked { .. } => *at,
+                };
+                self.requests = self.requests.saturating_add(1);
+                if let Some(turn) = self.take_turn() {
+                    self.sample(turn, *attempt, record.seq, since);
+                }
+            }
+            Entry::Ended { outcome, usage, at, turn } => {
+                self.updated_at = *at;
+                if matches!(self.phase, Phase::Sampling { .. }) {
+                    self.requests = self.requests.saturating_add(1);
+                }
+                self.usage.add(*usage);
+                self.last = Some(LastTurn { id: turn.response_id.clone(), outcome: outcome.clone() });
+                self.phase = Phase::Idle;
+            }
+        }
+    }
+
+    fn start(&mut self, seq: Seq, started: &Started) {
+        let (source, tools) = match &started.source {
+            Source::Message(message) => (seq, names(&message.tools)),
+            Source::Held(held) => {
+                let waiting = self.queue.iter().position(|w| w.seq == *held).and_then(|i| self.queue.remove(i));
+                (*held, waiting.map(|w| w.tools).unwrap_or_default())
+            }
+        };
+        let head = started.turn.clone();
+        let now = head.created_at;
+        self.updated_at = now;
+        self.sample(Turn { head, source, tools, rounds: 0, items: 0, usage: Usage::default() }, 1, seq, now);
+    }
+
+    fn answer(&mut self, seq: Seq, item: &Item, call: Seq, resumes: bool) {
+        self.updated_at = item.created_at;
+        let Phase::Parked { turn, calls } = &mut self.phase else {
+            return;
+        };
+        turn.items = turn.items.saturating_add(1);
+        calls.retain(|open| open.seq != call);
+        if resumes && let Some(turn) = self.take_turn() {
+            self.sample(turn, 1, seq, item.created_at);
+        }
+    }
+
+    fn sample(&mut self, turn: Turn, attempt: u32, after: Seq, since: Seconds) {
+        let at = after.plus(1);
+        self.next = self.next.max(at.plus(BLOCK));
+        self.phase = Phase::Sampling { turn, attempt, at, since };
+    }
+
+    fn take_turn(&mut self) -> Option<Turn> {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => None,
+            Phase::Sampling { turn, .. } | Phase::Parked { turn, .. } => Some(turn),
+        }
+    }
+}
+
+fn names(tools: &[Tool]) -> Vec<String> {
+    tools.iter().map(|tool| tool.name.clone()).collect()
+}

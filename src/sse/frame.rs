@@ -1,0 +1,40 @@
+//! Frames of our own stream: `event`, `data`, `id`, in this order, one space after each colon, LF only.
+
+/// The orderly end of a stream.
+pub const DONE: &str = "data: [DONE]\n\n";
+
+/// Appends one frame. `data` is one line of JSON, so nothing in it can end the line; `kind` and `id` are the session's own.
+pub fn frame(out: &mut String, kind: &str, data: &str, id: Option<&str>) {
+    out.push_str("event: ");
+    out.push_str(kind);
+    out.push_str("\ndata: ");
+    out.push_str(data);
+    if let Some(id) = id {
+        out.push_str("\nid: ");
+        out.push_str(id);
+    }
+    out.push_str("\n\n");
+}
+
+/// Appends a frame that moves a reader's last event id and is no event.
+pub fn id_only(out: &mut String, id: &str) {
+    out.push_str("id: ");
+    out.push_str(id);
+    out.push_str("\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_the_order_and_the_spaces_of_the_contract() {
+        let mut out = String::new();
+        frame(&mut out, "session.status", r#"{"a":"b\nc"}"#, Some("x.1.0.0"));
+        frame(&mut out, "session.heartbeat", "{}", None);
+        id_only(&mut out, "x.2.0.0");
+        let want = "event: session.status\ndata: {\"a\":\"b\\nc\"}\nid: x.1.0.0\n\n\
+                    event: session.heartbeat\ndata: {}\n\nid: x.2.0.0\n\n";
+        assert_eq!(out, want);
+    }
+}
