@@ -22,7 +22,7 @@ pub const MAX_BODY: usize = 8 * 1024 * 1024;
 /// The largest text or tool output, in bytes.
 pub const MAX_TEXT: usize = 4 * 1024 * 1024;
 /// The largest list of tools, as JSON, in bytes: it has to fit into one row.
-pub const MAX_TOOLS_JSON: usize = 1024 * 1024;
+pub const MAX_TOOLS_JSON: usize = 750_000;
 /// Tools of one turn.
 pub const MAX_TOOLS: usize = 128;
 /// Characters of a title.

@@ -8,6 +8,7 @@
 //! | status 429; `rate_limit_exceeded`, `rate_limit_error` | `rate_limit_exceeded` | yes, Retry-After honoured |
 //! | other 4xx | `upstream_error` | never (408 and 409: yes) |
 //! | 5xx, 529, `overloaded_error`, `server_error` | `upstream_error` | yes |
+//! | silence, before or within the answer | `upstream_stalled` | yes |
 //! | no connection | `upstream_unreachable` | yes |
 //! | body ends, or breaks, before the answer's own end | `upstream_truncated` | yes |
 //! | one event above the cap | `upstream_error` | never |
@@ -46,6 +47,11 @@ pub fn in_band(error: &Value) -> ModelFailure {
 /// The answer ended before its own end.
 pub fn truncated() -> ModelFailure {
     failure("upstream_truncated", "the model's answer ended before it was complete".into(), true)
+}
+
+/// The provider was silent for too long.
+pub fn stalled(seconds: u64) -> ModelFailure {
+    failure("upstream_stalled", format!("the model provider was silent for {seconds} seconds"), true)
 }
 
 /// The provider could not be reached.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::entry::{Entry, Record};
-use super::{CallId, Item, ItemId, Seq, Status};
+use super::{CallId, Item, Seq, Status};
 
 /// The records of a session, as storage has them.
 pub trait Log {
@@ -16,9 +16,6 @@ pub trait Log {
 
     /// Whether a call of that name is in the log.
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable>;
-
-    /// Where the record of an item stands.
-    fn place_of(&self, item_id: &ItemId) -> Result<Option<Seq>, Unreadable>;
 
     /// One record.
     fn record(&self, seq: Seq) -> Result<Record, Unreadable> {

@@ -1,0 +1,26 @@
+//! The time and new ids: the only place that asks the platform for either.
+
+use crate::session::{Mint, Seconds};
+
+/// Unix time in milliseconds.
+pub fn millis() -> u64 {
+    worker::Date::now().as_millis()
+}
+
+/// Unix time in seconds.
+pub fn now() -> Seconds {
+    Seconds(millis() / 1000)
+}
+
+/// Time-ordered ids.
+pub struct Ids;
+
+impl Mint for Ids {
+    fn uuid(&mut self) -> String {
+        let mut random = [0; 10];
+        if let Err(e) = getrandom::fill(&mut random) {
+            worker::console_error!("no randomness: {e}");
+        }
+        uuid::Builder::from_unix_timestamp_millis(millis(), &random).into_uuid().simple().to_string()
+    }
+}

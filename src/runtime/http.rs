@@ -1,0 +1,63 @@
+//! Between the platform's requests and answers and ours.
+
+use futures::StreamExt;
+use worker::{Headers, Request, Response};
+
+use crate::api::{Code, Error, MAX_BODY, Query, Reply};
+
+/// The header that names the session to its object.
+pub const SESSION: &str = "x-layby-session";
+/// The header that carries the request id to the object.
+pub const REQUEST_ID: &str = "x-request-id";
+
+/// An answer of ours as the platform's.
+pub fn respond(reply: Reply) -> worker::Result<Response> {
+    let headers = Headers::new();
+    headers.set("content-type", "application/json")?;
+    headers.set("cache-control", "no-store")?;
+    for (name, value) in &reply.headers {
+        headers.set(name, value)?;
+    }
+    Ok(Response::builder().with_status(reply.status).with_headers(headers).fixed(reply.body.into_bytes()))
+}
+
+/// A request's header.
+pub fn header(req: &Request, name: &str) -> Option<String> {
+    req.headers().get(name).ok().flatten()
+}
+
+/// A request's query.
+pub fn query(req: &Request) -> Query {
+    let Ok(url) = req.url() else { return Query::default() };
+    Query(url.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
+}
+
+/// A request's body, read no further than the limit.
+pub async fn body(req: &mut Request) -> Result<String, Error> {
+    if let Some(size) = header(req, "content-length").and_then(|text| text.parse().ok())
+        && size > MAX_BODY
+    {
+        return Err(Error::too_large(size));
+    }
+    let Ok(mut stream) = req.stream() else { return Ok(String::new()) };
+    let mut bytes = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| Error::new(Code::InvalidInput, "the body broke off before its end"))?;
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > MAX_BODY {
+            return Err(Error::too_large(bytes.len()));
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| Error::new(Code::InvalidInput, "the body is not valid UTF-8"))
+}
+
+/// Refuses bodies that are not JSON.
+pub fn must_be_json(req: &Request) -> Result<(), Error> {
+    let kind = header(req, "content-type").unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" {
+        return Ok(());
+    }
+    let given = if kind.is_empty() { "no content type".to_string() } else { kind };
+    Err(Error::new(Code::UnsupportedMediaType, format!("send application/json; the request has {given}")))
+}

@@ -1,0 +1,183 @@
+//! Runs one model request: sends it, feeds the answer to the session as it comes, and stops when the session has moved on.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, Response};
+
+use super::driver::Driver;
+use crate::provider::{self, Prompt, Provider, Script, WireRequest, failure};
+use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
+
+/// The longest silence of a provider, before and within its answer.
+const SILENCE: Duration = Duration::from_secs(120);
+/// The most of an error answer that is read, in bytes.
+const ERROR_BODY: usize = 64 * 1024;
+
+/// How the model will be asked.
+enum Way {
+    Http(WireRequest, Box<dyn provider::Decoder>),
+    Scripted(Result<Vec<ModelEvent>, ModelFailure>, Duration),
+}
+
+/// Makes the request and sees it through.
+pub async fn run(driver: Rc<Driver>, sample: Sample) {
+    if sample.delay_seconds > 0 {
+        Delay::from(Duration::from_secs(u64::from(sample.delay_seconds))).await;
+    }
+    let at = sample.at;
+    let way = match prepare(&driver, at) {
+        Some(Ok(way)) => way,
+        None => return,
+        Some(Err(e)) => {
+            worker::console_error!("the model request could not be built: {e}");
+            return fail(&driver, at, failure::unreachable("the transcript could not be read"));
+        }
+    };
+    let result = match way {
+        Way::Http(request, decoder) => ask(&driver, at, &request, decoder).await,
+        Way::Scripted(script, pause) => play(&driver, at, script, pause).await,
+    };
+    if let Err(failed) = result {
+        fail(&driver, at, failed);
+    }
+}
+
+/// Builds the request from the transcript. `None`: the session has moved on.
+fn prepare(driver: &Driver, at: Seq) -> Option<Result<Way, Unreadable>> {
+    driver.with_request(at, |live, _| {
+        let state = &live.session.state;
+        let Phase::Sampling { turn, .. } = &state.phase else { return Err(Unreadable::Missing(at)) };
+        let context = driver.store.context()?;
+        let agent = &live.info.agent;
+        let mut tools: Vec<Tool> = driver.store.tools(turn.source)?;
+        let own =
+            agent.tools.iter().map(|tool| &tool.0).filter(|own| tools.iter().all(|tool| tool.name != own.name));
+        let own: Vec<Tool> = own.cloned().collect();
+        tools.extend(own);
+        let sampling = agent.sampling();
+        let prompt = Prompt {
+            model: &turn.head.model,
+            instructions: agent.instructions.as_deref(),
+            tools: &tools,
+            context: &context,
+            sampling: &sampling,
+        };
+        Ok(match &agent.provider {
+            Some(Provider::OpenAiResponses { base_url, api_key }) => {
+                Way::Http(provider::encode(base_url, api_key.as_deref(), &prompt), provider::decoder())
+            }
+            Some(Provider::Scripted { script, delta_ms }) => {
+                let script = Script { lines: script, played: state.requests };
+                Way::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
+            }
+            None => Way::Scripted(Err(failure::unreachable("the session has no provider")), Duration::ZERO),
+        })
+    })
+}
+
+async fn ask(
+    driver: &Rc<Driver>,
+    at: Seq,
+    wire: &WireRequest,
+    mut decoder: Box<dyn provider::Decoder>,
+) -> Result<(), ModelFailure> {
+    let Some(signal) = driver.with_request(at, |_, request| request.signal()) else { return Ok(()) };
+    let request = request(wire).map_err(|e| failure::unreachable(&e.to_string()))?;
+    let fetch = Fetch::Request(request);
+    let mut answer =
+        in_time(fetch.send_with_signal(&signal)).await?.map_err(|e| failure::unreachable(&e.to_string()))?;
+    let status = answer.status_code();
+    if !(200..300).contains(&status) {
+        let retry_after = answer.headers().get("retry-after").ok().flatten();
+        let body = error_body(&mut answer).await;
+        return Err(failure::status(status, &body, retry_after.as_deref()));
+    }
+    let mut body = answer.stream().map_err(|e| failure::unreachable(&e.to_string()))?;
+    loop {
+        let events = match in_time(body.next()).await? {
+            Some(Ok(bytes)) => decoder.push(&bytes)?,
+            // A connection that breaks is judged by what came before it.
+            Some(Err(_)) | None => {
+                let events = decoder.finish()?;
+                tell(driver, at, events);
+                return Ok(());
+            }
+        };
+        if !tell(driver, at, events) {
+            return Ok(());
+        }
+    }
+}
+
+async fn play(
+    driver: &Rc<Driver>,
+    at: Seq,
+    script: Result<Vec<ModelEvent>, ModelFailure>,
+    pause: Duration,
+) -> Result<(), ModelFailure> {
+    let mut batch = Vec::new();
+    for event in script? {
+        if matches!(event, ModelEvent::Text { .. }) && !pause.is_zero() {
+            if !tell(driver, at, std::mem::take(&mut batch)) {
+                return Ok(());
+            }
+            Delay::from(pause).await;
+        }
+        batch.push(event);
+    }
+    tell(driver, at, batch);
+    Ok(())
+}
+
+/// Tells the session what the model said. Whether it wants to hear more.
+fn tell(driver: &Rc<Driver>, at: Seq, events: Vec<ModelEvent>) -> bool {
+    if !events.is_empty()
+        && let Err(error) = driver.perform(Input::Model { at, events })
+    {
+        worker::console_warn!("a model's answer was dropped: {}", error.message);
+    }
+    driver.with_request(at, |_, _| ()).is_some()
+}
+
+fn fail(driver: &Rc<Driver>, at: Seq, failure: ModelFailure) {
+    if driver.with_request(at, |_, _| ()).is_none() {
+        return;
+    }
+    worker::console_warn!("model request failed: {}: {}", failure.failure.code, failure.failure.message);
+    if let Err(error) = driver.perform(Input::ModelFailed { at, failure }) {
+        worker::console_error!("a model's failure was dropped: {}", error.message);
+    }
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> Result<T, ModelFailure> {
+    let mut future = Box::pin(future.fuse());
+    let mut limit = Delay::from(SILENCE).fuse();
+    futures::select_biased! {
+        value = future => Ok(value),
+        () = limit => Err(failure::stalled(SILENCE.as_secs())),
+    }
+}
+
+fn request(wire: &WireRequest) -> worker::Result<Request> {
+    let headers = Headers::new();
+    for (name, value) in &wire.headers {
+        headers.set(name, value)?;
+    }
+    let mut init = RequestInit::new();
+    init.with_method(Method::Post).with_headers(headers).with_body(Some(wire.body.as_str().into()));
+    Request::new_with_init(&wire.url, &init)
+}
+
+async fn error_body(answer: &mut Response) -> String {
+    let Ok(mut stream) = answer.stream() else { return String::new() };
+    let mut bytes = Vec::new();
+    while let Ok(Some(Ok(chunk))) = in_time(stream.next()).await {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > ERROR_BODY {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,144 @@
+//! The stateless worker: finds out who asks and about what, and hands the request to the session's object.
+
+use worker::{Context, Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub, event};
+
+use super::http::{self, REQUEST_ID, SESSION};
+use super::{bridge, clock};
+use crate::api::{self, Code, Error, Method, Reply, Route};
+use crate::config::Config;
+use crate::session::{Mint, SessionId};
+
+#[event(fetch)]
+async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response> {
+    let began = clock::millis();
+    let given = http::header(&req, REQUEST_ID).filter(|id| is_plain(id));
+    let request_id = given.unwrap_or_else(|| format!("req_{}", clock::Ids.uuid()));
+    let answer = match route(req, &env, &request_id).await {
+        Ok(answer) => answer,
+        Err(error) => http::respond(error.reply(&request_id))?,
+    };
+    let status = answer.status_code();
+    let headers = answer.headers().clone();
+    headers.set(REQUEST_ID, &request_id)?;
+    headers.set("server-timing", &format!("total;dur={}", clock::millis().saturating_sub(began)))?;
+    let (_, body) = answer.into_parts();
+    Ok(Response::builder().with_status(status).with_headers(headers).body(body))
+}
+
+async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response, Error> {
+    let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
+    if route == Route::Health {
+        return http::respond(Reply::json(200, &serde_json::json!({"status": "ok"}))).map_err(internal);
+    }
+    let config = config(env)?;
+    let tenant = config.tenant(http::header(&req, "authorization").as_deref())?;
+    let Some(id) = route.session() else { return create(req, env, &tenant, request_id).await };
+    if !is_session_id(id) {
+        return Err(Error::no_session(id));
+    }
+    let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint: None, id: id.to_string() };
+    match (&route, method) {
+        (Route::Stream(_), _) => bridge::stream(&object, &req, request_id).await,
+        (_, Method::Post) => {
+            http::must_be_json(&req)?;
+            let body = http::body(&mut req).await?;
+            object.send(&req, Some(body), request_id).await
+        }
+        (_, Method::Get | Method::Delete) => object.send(&req, None, request_id).await,
+    }
+}
+
+async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> Result<Response, Error> {
+    http::must_be_json(&req)?;
+    let body = http::body(&mut req).await?;
+    // Refused here already, so that a bad request makes no object.
+    let hint = api::create(&body)?.location_hint;
+    let id = SessionId::mint(&mut clock::Ids).0;
+    let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint, id };
+    object.send(&req, Some(body), request_id).await
+}
+
+/// A session's object, seen from outside.
+#[derive(Clone)]
+pub struct Object {
+    env: Env,
+    name: String,
+    hint: Option<String>,
+    /// The session's id.
+    pub id: String,
+}
+
+impl Object {
+    fn stub(&self) -> worker::Result<Stub> {
+        let namespace = self.env.durable_object("SESSION")?;
+        match &self.hint {
+            Some(hint) => namespace.get_by_name_with_location_hint(&self.name, hint),
+            None => namespace.get_by_name(&self.name),
+        }
+    }
+
+    /// Hands a request on.
+    pub async fn send(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Response, Error> {
+        let url = req.url().map_err(internal)?;
+        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);
+        self.fetch(request.map_err(internal)?).await
+    }
+
+    /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.
+    pub async fn dial(&self, cursor: Option<&str>, request_id: &str) -> Result<Response, Error> {
+        let path = match cursor {
+            Some(cursor) => format!("/v1/sessions/{}/stream?after={cursor}", self.id),
+            None => format!("/v1/sessions/{}/stream", self.id),
+        };
+        let mut request = self.request(&path, HttpMethod::Get, None, request_id).map_err(internal)?;
+        request.headers_mut().and_then(|headers| headers.set("upgrade", "websocket")).map_err(internal)?;
+        self.fetch(request).await
+    }
+
+    fn request(
+        &self,
+        path: &str,
+        method: HttpMethod,
+        body: Option<String>,
+        request_id: &str,
+    ) -> worker::Result<Request> {
+        let headers = Headers::new();
+        headers.set(SESSION, &self.id)?;
+        headers.set(REQUEST_ID, request_id)?;
+        let mut init = RequestInit::new();
+        init.with_method(method).with_headers(headers).with_body(body.map(Into::into));
+        Request::new_with_init(&format!("https://session{path}"), &init)
+    }
+
+    async fn fetch(&self, request: Request) -> Result<Response, Error> {
+        let stub = self.stub().map_err(internal)?;
+        stub.fetch_with_request(request).await.map_err(|e| {
+            worker::console_error!("session {}: {e}", self.id);
+            Error::new(Code::Overloaded, "the session's object could not be reached; try again")
+        })
+    }
+}
+
+/// The deployment's settings.
+pub fn config(env: &Env) -> Result<Config, Error> {
+    // Secrets are bound like variables.
+    Config::read(|name| env.var(name).ok().map(|value| value.to_string())).map_err(|message| {
+        worker::console_error!("configuration: {message}");
+        Error::new(Code::AuthNotConfigured, format!("this deployment is not configured well: {message}"))
+    })
+}
+
+/// A mistake of ours: logged in full, told in short.
+pub fn internal(e: impl std::fmt::Display) -> Error {
+    worker::console_error!("internal: {e}");
+    Error::new(Code::Internal, "something went wrong here; nothing of your request is to blame")
+}
+
+fn is_session_id(id: &str) -> bool {
+    id.strip_prefix("sess_").is_some_and(|hex| hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+fn is_plain(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
+}

@@ -1,0 +1,127 @@
+//! The session's object: one per session. Owns its storage, its sockets, its alarm and its model request.
+//!
+//! Always true: what has been answered or sent is durable, because records, state row and frames leave in one block
+//! without an await, which the platform's output gate holds back until the write is safe; an object that wakes reads a
+//! few small rows and never the transcript; a session that does not exist gets no storage.
+
+use std::rc::Rc;
+
+use worker::{
+    DurableObject, Env, Request, Response, State, WebSocket, WebSocketIncomingMessage, WebSocketPair,
+    durable_object,
+};
+
+use super::driver::Driver;
+use super::http::{self, REQUEST_ID, SESSION};
+use super::{clock, router};
+use crate::api::{self, Error, Method, Reply, Route, SessionInfo};
+use crate::session::{AgentId, SessionId};
+
+/// The object.
+#[durable_object]
+pub struct Session {
+    driver: Rc<Driver>,
+    env: Env,
+}
+
+// A caught panic leaves no state behind: the driver forgets what it has in memory and reads it again.
+impl std::panic::UnwindSafe for Session {}
+impl std::panic::RefUnwindSafe for Session {}
+
+impl DurableObject for Session {
+    fn new(state: State, env: Env) -> Self {
+        Self { driver: Rc::new(Driver::new(state)), env }
+    }
+
+    async fn fetch(&self, req: Request) -> worker::Result<Response> {
+        let request_id = http::header(&req, REQUEST_ID).unwrap_or_default();
+        match self.answer(req).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => http::respond(error.reply(&request_id)),
+        }
+    }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        self.driver.alarm();
+        Response::empty()
+    }
+
+    async fn websocket_message(&self, _: WebSocket, _: WebSocketIncomingMessage) -> worker::Result<()> {
+        Ok(()) // subscribers have nothing to say
+    }
+
+    async fn websocket_close(&self, _: WebSocket, _: usize, _: String, _: bool) -> worker::Result<()> {
+        Ok(())
+    }
+
+    async fn websocket_error(&self, _: WebSocket, _: worker::Error) -> worker::Result<()> {
+        Ok(())
+    }
+}
+
+impl Session {
+    async fn answer(&self, mut req: Request) -> Result<Response, Error> {
+        let id = http::header(&req, SESSION).unwrap_or_default();
+        let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
+        let query = http::query(&req);
+        if route == Route::Sessions {
+            let body = http::body(&mut req).await?;
+            return respond(self.create(SessionId(id), &body)?);
+        }
+        let driver = &self.driver;
+        driver.wake(&id)?;
+        let reply = match (route, method) {
+            (Route::Session(_), Method::Delete) => driver.delete(&id).await?,
+            (Route::Session(_), _) => driver.snapshot(&query.snapshot()?)?,
+            (Route::Items(_), _) => driver.items(&query.items()?)?,
+            (Route::Agent(_), _) => driver.agent()?,
+            (Route::Events(_), _) => {
+                let body = http::body(&mut req).await?;
+                let command = api::command(&body)?;
+                let (answer, cursor) = driver.perform(command.0)?;
+                api::accepted(&answer, &cursor)
+            }
+            (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
+            (Route::Health | Route::Sessions, _) => return Err(Error::no_session(&id)),
+        };
+        respond(reply)
+    }
+
+    fn create(&self, id: SessionId, body: &str) -> Result<Reply, Error> {
+        let new = api::create(body)?;
+        let config = router::config(&self.env)?;
+        let mut agent = new.agent.unwrap_or_else(|| config.default_agent());
+        agent.provider = agent.provider.or(config.provider);
+        agent.model = new.model_override.or(agent.model);
+        agent.reasoning_effort = new.reasoning_effort.or(agent.reasoning_effort);
+        if agent.provider.is_none() {
+            let message = "the agent names no provider and this deployment has no default one (LAYBY_PROVIDER)";
+            return Err(Error::invalid("agent.provider", message));
+        }
+        let info = SessionInfo {
+            agent,
+            agent_id: AgentId::mint(&mut clock::Ids),
+            title: new.title,
+            labels: new.labels,
+            created_at: clock::now(),
+        };
+        let reply = self.driver.create(id.clone(), info)?;
+        Ok(reply.with("location", format!("/v1/sessions/{id}")))
+    }
+
+    /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between
+    /// what is read here and what is sent later.
+    fn subscribe(&self, cursor: Option<&str>) -> Result<Response, Error> {
+        let batch = self.driver.catch_up(cursor)?;
+        if batch.more {
+            return Response::ok(batch.text).map_err(router::internal);
+        }
+        let pair = WebSocketPair::new().map_err(router::internal)?;
+        self.driver.attach(&pair.server, &batch.text).map_err(router::internal)?;
+        Response::from_websocket(pair.client).map_err(router::internal)
+    }
+}
+
+fn respond(reply: Reply) -> Result<Response, Error> {
+    http::respond(reply).map_err(router::internal)
+}

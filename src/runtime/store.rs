@@ -1,0 +1,310 @@
+//! A session's storage: the log, a few cells (state, session, checkpoint), and the chunks of large bodies.
+//!
+//! Always true: a step's records and its state row are written in one synchronous block, so they live or die together;
+//! a session that was never made has no tables; no row holds more than 1.8 MB. `context` marks what the model is shown,
+//! `listed` what is an item of the transcript. There are no indexes beyond the keys: each would cost a row per record,
+//! and the few look-ups by id are rare.
+
+use serde::{Deserialize, Serialize};
+use worker::{SqlStorage, SqlStorageValue};
+
+use super::rows::{Row, maybe, number, query, text};
+use crate::api::SessionInfo;
+use crate::provider::{ContextLine, ContextPart};
+use crate::session::{
+    CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seq, SessionId, Source, Started, State, Tool,
+    Unreadable,
+};
+
+/// The largest body, in bytes, that stays in its row.
+const CHUNK: usize = 1_000_000;
+/// The largest checkpoint, in bytes.
+const CHECKPOINT: usize = 1_800_000;
+
+const SCHEMA: &str = "
+    CREATE TABLE cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
+        item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
+    CREATE TABLE chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
+";
+
+/// The storage of one session's object.
+#[derive(Clone)]
+pub struct Store {
+    sql: SqlStorage,
+}
+
+/// What is loaded when an object wakes: some small rows, however long the transcript is.
+pub struct Stored {
+    /// The session's name.
+    pub id: SessionId,
+    /// What seldom changes.
+    pub info: SessionInfo,
+    /// The state.
+    pub state: State,
+    /// Open items as of the last checkpoint.
+    pub open: Vec<Open>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    id: SessionId,
+    #[serde(flatten)]
+    info: SessionInfo,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Checkpoint {
+    at: Seq,
+    items: Vec<Open>,
+}
+
+impl Store {
+    /// Over the object's SQL.
+    pub fn new(sql: SqlStorage) -> Self {
+        Self { sql }
+    }
+
+    /// Reads what is needed to go on; none if the session was never made.
+    pub fn load(&self) -> Result<Option<Stored>, Unreadable> {
+        let made = query(&self.sql, "SELECT 1 FROM sqlite_master WHERE name = 'cell'", Vec::new())?;
+        if made.is_empty() {
+            return Ok(None);
+        }
+        let (mut head, mut state, mut checkpoint) = (None, None, None);
+        for mut row in query(&self.sql, "SELECT name, value FROM cell", Vec::new())? {
+            match row.text().as_str() {
+                "session" => head = Some(json::<Head>(&row.text())?),
+                "state" => state = Some(json::<State>(&row.text())?),
+                "open" => checkpoint = Some(json::<Checkpoint>(&row.text())?),
+                _ => {}
+            }
+        }
+        let (Some(head), Some(state)) = (head, state) else { return Ok(None) };
+        let open = checkpoint.map(|checkpoint| still_open(checkpoint, &state)).unwrap_or_default();
+        Ok(Some(Stored { id: head.id, info: head.info, state, open }))
+    }
+
+    /// Makes the session.
+    pub fn create(&self, id: &SessionId, info: &SessionInfo, state: &State) -> Result<(), Unreadable> {
+        query(&self.sql, SCHEMA, Vec::new())?;
+        self.set("session", &Head { id: id.clone(), info: info.clone() })?;
+        self.set("state", state)
+    }
+
+    /// Appends records together with the state that they lead to.
+    pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
+        for record in records {
+            self.insert(record)?;
+        }
+        self.set("state", state)
+    }
+
+    /// Remembers the open items.
+    pub fn checkpoint(&self, state: &State, open: &[Open]) -> Result<(), Unreadable> {
+        let Phase::Sampling { at, .. } = &state.phase else { return Ok(()) };
+        let checkpoint = Checkpoint { at: *at, items: open.to_vec() };
+        let value = serde_json::to_string(&checkpoint).map_err(|e| Unreadable::Storage(e.to_string()))?;
+        if value.len() <= CHECKPOINT { self.set_text("open", value) } else { Ok(()) }
+    }
+
+    /// The transcript as the model is shown it.
+    pub fn context(&self) -> Result<Vec<ContextLine>, Unreadable> {
+        let sql = "SELECT l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
+            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 ORDER BY l.seq";
+        let mut lines = Vec::new();
+        for mut row in query(&self.sql, sql, Vec::new())? {
+            let part = match row.text().as_str() {
+                "user" => ContextPart::User,
+                "assistant" => ContextPart::Assistant,
+                "reasoning" => ContextPart::Reasoning,
+                "call" => ContextPart::Call,
+                "output" => ContextPart::Output,
+                other => {
+                    return Err(Unreadable::Storage(format!("a record of part {other} is marked as context")));
+                }
+            };
+            let seq = Seq(row.number().unwrap_or(0));
+            let chunks = row.number().unwrap_or(0);
+            lines.push(ContextLine { part, body: self.body(seq, chunks, row.text())? });
+        }
+        Ok(lines)
+    }
+
+    /// The tools that came with the message in a record.
+    pub fn tools(&self, source: Seq) -> Result<Vec<Tool>, Unreadable> {
+        match self.record(source)?.entry {
+            Entry::Queued(message) | Entry::Started(Started { source: Source::Message(message), .. }) => {
+                Ok(message.tools)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Up to `limit` items of the transcript beyond a place, in the order asked for. Messages in the queue are not among them.
+    pub fn items(
+        &self,
+        beyond: Option<Seq>,
+        descending: bool,
+        limit: usize,
+    ) -> Result<Vec<(Seq, Item)>, Unreadable> {
+        let (test, order) = if descending { ("<", "DESC") } else { (">", "ASC") };
+        let sql = format!(
+            "SELECT l.seq, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.entry, l.entry),
+                COALESCE(q.body, l.body) FROM log l LEFT JOIN log q ON q.seq = l.held
+             WHERE l.listed = 1 AND l.seq {test} ? ORDER BY l.seq {order} LIMIT ?"
+        );
+        let edge = if descending { Seq(1 << 53) } else { Seq(0) };
+        let args = vec![number(beyond.unwrap_or(edge).0), number(limit as u64)];
+        let mut items = Vec::new();
+        for mut row in query(&self.sql, &sql, args)? {
+            let place = Seq(row.number().unwrap_or(0));
+            let record = self.read(&mut row)?;
+            if let Some(item) = record.entry.item() {
+                items.push((place, item.clone()));
+            }
+        }
+        Ok(items)
+    }
+
+    /// Where an item of the transcript stands.
+    pub fn place_of(&self, item_id: &str) -> Result<Option<Seq>, Unreadable> {
+        let sql = "SELECT s.seq FROM log i JOIN log s ON s.seq = i.seq OR s.held = i.seq
+            WHERE i.item_id = ? AND s.listed = 1 LIMIT 1";
+        let mut rows = query(&self.sql, sql, vec![text(item_id)])?;
+        Ok(rows.first_mut().and_then(Row::number).map(Seq))
+    }
+
+    fn insert(&self, record: &Record) -> Result<(), Unreadable> {
+        let entry = &record.entry;
+        let body = entry.item().map(|item| item.body.as_str());
+        let chunks = body.map_or(Vec::new(), chunks);
+        for (n, chunk) in (0u64..).zip(&chunks) {
+            let args = vec![number(record.seq.0), number(n), text(*chunk)];
+            query(&self.sql, "INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
+        }
+        let held = match entry {
+            Entry::Started(Started { source: Source::Held(seq), .. }) => number(seq.0),
+            _ => SqlStorageValue::Null,
+        };
+        let kept = body.filter(|_| chunks.is_empty()).map(str::to_string);
+        let json = serde_json::to_string(entry).map_err(|e| Unreadable::Storage(e.to_string()))?;
+        let args = vec![
+            number(record.seq.0),
+            text(part(entry)),
+            number(u64::from(entry.in_context())),
+            number(u64::from(is_listed(entry))),
+            maybe(entry.item_id().map(ToString::to_string)),
+            maybe(entry.call_id().map(ToString::to_string)),
+            held,
+            number(chunks.len() as u64),
+            text(json),
+            maybe(kept),
+        ];
+        let sql = "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        query(&self.sql, sql, args).map(drop)
+    }
+
+    /// A record from the columns seq, chunks, entry, body.
+    fn read(&self, row: &mut Row) -> Result<Record, Unreadable> {
+        let seq = Seq(row.number().unwrap_or(0));
+        let chunks = row.number().unwrap_or(0);
+        let mut entry: Entry =
+            serde_json::from_str(&row.text()).map_err(|e| Unreadable::Corrupt(seq, e.to_string()))?;
+        let body = row.text();
+        if let Some(item) = entry.item_mut() {
+            item.body = self.body(seq, chunks, body)?;
+        }
+        Ok(Record { seq, entry })
+    }
+
+    fn body(&self, seq: Seq, chunks: u64, kept: String) -> Result<String, Unreadable> {
+        if chunks == 0 {
+            return Ok(kept);
+        }
+        let rows = query(&self.sql, "SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])?;
+        Ok(rows.into_iter().map(|mut row| row.text()).collect())
+    }
+
+    fn set(&self, name: &str, value: &impl Serialize) -> Result<(), Unreadable> {
+        self.set_text(name, serde_json::to_string(value).map_err(|e| Unreadable::Storage(e.to_string()))?)
+    }
+
+    fn set_text(&self, name: &str, value: String) -> Result<(), Unreadable> {
+        let sql =
+            "INSERT INTO cell (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        query(&self.sql, sql, vec![text(name), text(value)]).map(drop)
+    }
+}
+
+impl Log for Store {
+    fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
+        let sql = "SELECT seq, chunks, entry, body FROM log WHERE seq >= ? ORDER BY seq LIMIT ?";
+        let mut rows = query(&self.sql, sql, vec![number(from.0), number(limit as u64)])?;
+        rows.iter_mut().map(|row| self.read(row)).collect()
+    }
+
+    fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
+        let sql = "SELECT seq, chunks, entry, body FROM log WHERE call_id = ? AND part = 'output'";
+        let mut rows = query(&self.sql, sql, vec![text(call_id.as_str())])?;
+        let record = rows.first_mut().map(|row| self.read(row)).transpose()?;
+        Ok(record.and_then(|record| record.entry.item().cloned()))
+    }
+
+    fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
+        let sql = "SELECT 1 FROM log WHERE call_id = ? AND part = 'call' LIMIT 1";
+        Ok(!query(&self.sql, sql, vec![text(call_id.as_str())])?.is_empty())
+    }
+}
+
+/// The checkpointed items that have not gone into the log since.
+fn still_open(checkpoint: Checkpoint, state: &State) -> Vec<Open> {
+    let Phase::Sampling { at, .. } = &state.phase else { return Vec::new() };
+    let appended = usize::try_from(at.0.saturating_sub(checkpoint.at.0)).unwrap_or(usize::MAX);
+    checkpoint.items.into_iter().skip(appended).collect()
+}
+
+/// What a record is in the transcript, if anything.
+fn part(entry: &Entry) -> &'static str {
+    let Some(item) = entry.item() else {
+        return if matches!(entry, Entry::Started(_)) { "user" } else { "control" };
+    };
+    match (&item.kind, entry) {
+        (_, Entry::Queued(_)) => "queued",
+        (Kind::Message { role: Role::User }, _) => "user",
+        (Kind::Message { role: Role::Assistant }, _) => "assistant",
+        (Kind::Reasoning, _) => "reasoning",
+        (Kind::FunctionCall { .. }, _) => "call",
+        (Kind::FunctionCallOutput { .. }, _) => "output",
+    }
+}
+
+/// Whether a record is an item for clients. Calls that were cut off never became one.
+fn is_listed(entry: &Entry) -> bool {
+    match entry {
+        Entry::Output { item, context, .. } => *context || !matches!(item.kind, Kind::FunctionCall { .. }),
+        Entry::Started(_) | Entry::Answered { .. } | Entry::Noted { .. } => true,
+        Entry::Queued(_)
+        | Entry::Called { .. }
+        | Entry::Dropped { .. }
+        | Entry::Retried { .. }
+        | Entry::Ended { .. } => false,
+    }
+}
+
+/// A body that is too large for a row, cut between characters; nothing for one that is not.
+fn chunks(body: &str) -> Vec<&str> {
+    let mut chunks = Vec::new();
+    let mut rest = body;
+    while rest.len() > CHUNK || (!chunks.is_empty() && !rest.is_empty()) {
+        let (chunk, more) = rest.split_at_checked(rest.floor_char_boundary(CHUNK)).unwrap_or((rest, ""));
+        chunks.push(chunk);
+        rest = more;
+    }
+    chunks
+}
+
+fn json<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(text).map_err(|e| Unreadable::Storage(format!("a stored cell cannot be read: {e}")))
+}
