@@ -1,0 +1,112 @@
+// The built worker on a local workerd: what `npm start` serves and what the end-to-end tests drive.
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
+// miniflare comes with wrangler, in the version that wrangler was made with.
+const fromWrangler = createRequire(createRequire(join(root, "package.json")).resolve("wrangler/package.json"));
+const { Miniflare } = await import(pathToFileURL(fromWrangler.resolve("miniflare")).href);
+
+const wrangler = readFileSync(join(root, "wrangler.toml"), "utf8");
+const compatibilityDate = /^compatibility_date\s*=\s*"([^"]+)"/m.exec(wrangler)?.[1];
+
+/** A served worker. `vars` are its variables; `port` 0 picks a free one, which is kept over `kill` and `restart`. */
+export class Server {
+  /** Structured logs of the worker, newest last. */
+  logs = [];
+
+  constructor({ storage, vars = {}, port = 0, onLog }) {
+    Object.assign(this, { storage, vars, port, onLog });
+  }
+
+  get url() {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  async start() {
+    this.miniflare = new Miniflare(this.#options());
+    this.port = Number((await this.miniflare.ready).port);
+    return this;
+  }
+
+  async stop() {
+    await this.miniflare?.dispose();
+    this.miniflare = undefined;
+  }
+
+  async restart() {
+    await this.stop();
+    await this.start();
+  }
+
+  /** Puts a session's object out of memory. Its sockets sleep on ("hibernate") or are closed ("close"). */
+  async evict(session, webSockets = "hibernate") {
+    await this.miniflare.unsafeEvictDurableObject("layby", "Session", { name: `default/${session}`, webSockets });
+  }
+
+  /** SIGKILLs workerd and waits until a new one serves on the same port and storage. */
+  async kill() {
+    const [old] = this.#workerd();
+    process.kill(old, "SIGKILL");
+    for (let tries = 0; tries < 400; tries++, await sleep(25)) {
+      if (!this.#workerd().some((pid) => pid !== old)) continue;
+      try {
+        const answer = await fetch(`${this.url}/health`, { signal: AbortSignal.timeout(1000) });
+        if (answer.ok) return;
+      } catch {
+        // not yet
+      }
+    }
+    throw new Error("workerd did not come back within 10 s");
+  }
+
+  /** Process ids of our workerd. */
+  #workerd() {
+    try {
+      const found = execFileSync("pgrep", ["-P", String(process.pid), "-x", "workerd"], { encoding: "utf8" });
+      return found.trim().split("\n").map(Number);
+    } catch {
+      return [];
+    }
+  }
+
+  #options() {
+    const build = join(root, "build");
+    const vars = Object.entries(this.vars).map(([name, value]) => [name, { type: "text", value }]);
+    return {
+      host: "127.0.0.1",
+      port: this.port,
+      resourcePersistencePath: this.storage,
+      cf: false,
+      telemetry: { enabled: false },
+      handleStructuredLogs: (log) => {
+        this.logs.push(log);
+        if (this.logs.length > 5000) this.logs.shift();
+        this.onLog?.(log);
+      },
+      workers: [
+        {
+          config: {
+            name: "layby",
+            compatibilityDate,
+            compatibilityFlags: [],
+            manifest: {
+              mainModule: "index.js",
+              modulesRoot: build,
+              modules: {
+                "index.js": { type: "esm", contents: readFileSync(join(build, "index.js"), "utf8") },
+                "index_bg.wasm": { type: "wasm", contents: new Uint8Array(readFileSync(join(build, "index_bg.wasm"))) },
+              },
+            },
+            env: { SESSION: { type: "durable-object", worker: "layby", exportName: "Session" }, ...Object.fromEntries(vars) },
+            exports: { Session: { type: "durable-object", storage: "sqlite" } },
+          },
+        },
+      ],
+    };
+  }
+}

@@ -1,0 +1,47 @@
+// `npm start`: builds what is not built and serves the worker on loopback. PORT and LAYBY_STATE choose port and storage.
+import { mkdirSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "./build.mjs";
+
+const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
+const port = Number(process.env.PORT ?? 8787);
+const storage = resolve(process.env.LAYBY_STATE ?? join(root, ".layby"));
+
+async function main() {
+  if (!Number.isInteger(port) || port < 0 || port > 65535) throw new Error(`PORT must be a port number, not ${process.env.PORT}`);
+  build();
+  mkdirSync(storage, { recursive: true });
+  const { Server } = await import("./server.mjs");
+  // Settings of the worker are taken from the environment, as a deployment takes them from its variables and secrets.
+  const given = Object.entries(process.env).filter(([name]) => /^LAYBY_(API_KEYS|AGENT|PROVIDER)$/.test(name));
+  const vars = { LAYBY_OPEN: "true", ...Object.fromEntries(given) };
+  const onLog = (log) => console.error(`[${log.level}] ${log.message}`);
+  const server = await new Server({ storage, vars, port, onLog }).start();
+
+  const keys = vars.LAYBY_API_KEYS ? "API keys from LAYBY_API_KEYS" : "open: no API key is asked for (local development)";
+  console.log(`
+layby is serving on ${server.url}
+  storage  ${storage}
+  access   ${keys}
+  model    built in, no key needed: it echoes, and calls an offered tool that a message names
+
+Try it:
+  curl -s ${server.url}/v1/sessions -H 'content-type: application/json' -d '{}'
+
+Ctrl-C stops it. The README has the whole tour.`);
+
+  const stop = async () => {
+    await server.stop();
+    process.exit(0);
+  };
+  process.once("SIGINT", stop);
+  process.once("SIGTERM", stop);
+  process.once("SIGHUP", stop);
+}
+
+main().catch((error) => {
+  const taken = /EADDRINUSE|address already in use/i.test(String(error?.message ?? error));
+  console.error(taken ? `port ${port} is taken; choose another: PORT=8788 npm start` : `npm start failed: ${error?.message ?? error}`);
+  process.exit(1);
+});
