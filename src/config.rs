@@ -35,7 +35,7 @@ impl Config {
                 }
                 _ => {
                     return Err(
-                        "LAYBY_API_KEYS must be a list of tenant:key, each key with at least 8 characters".into()
+                        "LAYBY_API_KEYS must be a list of tenant:key, each key with at least 8 characters".into(),
                     );
                 }
             }

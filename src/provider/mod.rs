@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::session::{ModelEvent, ModelFailure, Tool};
 
 pub use scripted::{Line, Script, play};
-pub use transcript::{Line as ContextLine, Part as ContextPart};
+pub use transcript::{Line as ContextLine, Part as ContextPart, arrange};
 
 /// The longest event of a provider's stream, in bytes.
 pub const EVENT_CAP: usize = 16 * 1024 * 1024;

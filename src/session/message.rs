@@ -9,22 +9,22 @@ use super::{
 impl Step<'_, '_> {
     pub(super) fn message(&mut self, posted: Posted) -> Result<(), Rejected> {
         let state = &self.session.state;
+        let mut busy = !state.queue.is_empty();
         if let Some(turn) = state.turn() {
-            match posted.on_busy {
-                OnBusy::Queue => {}
-                OnBusy::Interrupt => self.cancel_turn()?,
-                OnBusy::Reject => {
-                    return Err(Rejected::TurnInProgress {
-                        response_id: turn.head.response_id.clone(),
-                        calls: state.open_calls().iter().map(|call| CallId::clone(&call.call_id)).collect(),
-                    });
-                }
+            if posted.on_busy == OnBusy::Reject {
+                return Err(Rejected::TurnInProgress {
+                    response_id: turn.head.response_id.clone(),
+                    calls: state.open_calls().iter().map(|call| CallId::clone(&call.call_id)).collect(),
+                });
             }
+            busy |= posted.on_busy == OnBusy::Queue;
         }
-        let busy = self.session.state.turn().is_some() || !self.session.state.queue.is_empty();
         let limit = self.session.settings.max_queue;
-        if busy && self.session.state.queue.len() >= limit {
+        if busy && state.queue.len() >= limit {
             return Err(Rejected::QueueFull(limit));
+        }
+        if posted.on_busy == OnBusy::Interrupt && state.turn().is_some() {
+            self.cancel_turn()?;
         }
 
         let item_id = ItemId::mint(self.context.ids);

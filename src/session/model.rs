@@ -122,7 +122,8 @@ impl Step<'_, '_> {
             let whole = open.closed;
             open.close();
             if open.is_call() {
-                self.append_output(&open, Status::Cancelled, false);
+                // What was shown of it stays true: finished by the model, or not.
+                self.append_output(&open, if whole { Status::Completed } else { Status::Cancelled }, false);
             } else if whole {
                 self.append_output(&open, Status::Completed, true);
             } else {

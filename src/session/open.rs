@@ -97,6 +97,8 @@ impl Open {
         if text.is_empty() || self.closed {
             return;
         }
+        let kind = self.fitting(kind);
+        let fresh = fresh && kind != PartKind::Arguments;
         let mut text = std::borrow::Cow::Borrowed(text);
         match self.parts.last_mut() {
             Some(part) if part.kind == PartKind::Arguments && part.text.is_empty() => {
@@ -115,6 +117,18 @@ impl Open {
         }
         if let Some(part) = self.parts.last_mut() {
             part.text.push_str(&text);
+        }
+    }
+
+    /// The kind of text that the item can hold in place of `kind`. A stored item has its summaries before its content.
+    fn fitting(&self, kind: PartKind) -> PartKind {
+        let content = self.parts.iter().any(|part| part.kind == PartKind::Reasoning);
+        match (&self.opening, kind) {
+            (Opening::Call { .. }, _) => PartKind::Arguments,
+            (Opening::Message, PartKind::Refusal) => PartKind::Refusal,
+            (Opening::Message, _) => PartKind::Text,
+            (Opening::Reasoning, PartKind::Summary) if !content => PartKind::Summary,
+            (Opening::Reasoning, _) => PartKind::Reasoning,
         }
     }
 

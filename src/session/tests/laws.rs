@@ -1,0 +1,220 @@
+//! The laws, over random inputs with random crashes. `Rig::step` checks those that hold after every single step.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Say { tools: bool, on_busy: OnBusy },
+    Give { which: usize, again: bool },
+    Interrupt,
+    Stop,
+    Alarm,
+    Wait(u64),
+    Model(Vec<Speech>),
+    Fail { retryable: bool },
+    Save,
+    Crash,
+}
+
+/// What a model may say; ill-ordered on purpose.
+#[derive(Clone, Debug)]
+enum Speech {
+    Message,
+    Reasoning,
+    Call { id: u8, known: bool },
+    Text(PartKind, bool, String),
+    Close,
+    Finish,
+    Limit,
+}
+
+fn speech() -> impl Strategy<Value = Speech> {
+    let kind = prop_oneof![Just(PartKind::Text), Just(PartKind::Refusal), Just(PartKind::Summary)];
+    prop_oneof![
+        3 => Just(Speech::Message),
+        1 => Just(Speech::Reasoning),
+        3 => (0u8..6, any::<bool>()).prop_map(|(id, known)| Speech::Call { id, known }),
+        6 => (kind, any::<bool>(), "[a-z北🙂\n ]{0,6}").prop_map(|(kind, fresh, text)| Speech::Text(kind, fresh, text)),
+        4 => Just(Speech::Close),
+        3 => Just(Speech::Finish),
+        1 => Just(Speech::Limit),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let on_busy = prop_oneof![4 => Just(OnBusy::Queue), 1 => Just(OnBusy::Interrupt), 1 => Just(OnBusy::Reject)];
+    prop_oneof![
+        4 => (any::<bool>(), on_busy).prop_map(|(tools, on_busy)| Op::Say { tools, on_busy }),
+        6 => (0usize..4, any::<bool>()).prop_map(|(which, again)| Op::Give { which, again }),
+        1 => Just(Op::Interrupt),
+        1 => Just(Op::Stop),
+        1 => Just(Op::Alarm),
+        1 => (1u64..200).prop_map(Op::Wait),
+        12 => vec(speech(), 1..5).prop_map(Op::Model),
+        1 => any::<bool>().prop_map(|retryable| Op::Fail { retryable }),
+        2 => Just(Op::Save),
+        1 => Just(Op::Crash),
+    ]
+}
+
+fn perform(rig: &mut Rig, op: &Op) {
+    match op {
+        Op::Say { tools, on_busy } => {
+            let tools: &[&str] = if *tools { &["look"] } else { &[] };
+            let message = Posted { on_busy: *on_busy, ..posted("hello", tools) };
+            drop(rig.step(Input::Message(message)));
+        }
+        Op::Give { which, again } => {
+            let open = rig.session.state.open_calls();
+            let Some(call) = open.get(*which % open.len().max(1)) else { return };
+            let call_id = call.call_id.0.clone();
+            rig.give(&call_id, "out").unwrap();
+            if *again {
+                let before = rig.session.state.clone();
+                assert!(matches!(
+                    rig.give(&call_id, "out"),
+                    Ok(Answer::Output { status: OutputStatus::Duplicate, .. })
+                ));
+                assert_eq!(rig.give(&call_id, "other"), Err(Rejected::AlreadyResolved(CallId(call_id))));
+                assert_eq!(rig.session.state, before, "a duplicate has changed something");
+            }
+        }
+        Op::Interrupt => drop(rig.interrupt()),
+        Op::Stop => drop(rig.step(Input::Stop).unwrap()),
+        Op::Alarm => drop(rig.step(Input::Alarm).unwrap()),
+        Op::Wait(seconds) => rig.now += seconds,
+        Op::Model(speeches) => {
+            let Some(at) = rig.request else { return };
+            let events = speeches.iter().map(event).collect();
+            rig.step(Input::Model { at, events }).unwrap();
+        }
+        Op::Fail { retryable } => {
+            let Some(at) = rig.request else { return };
+            rig.step(Input::ModelFailed { at, failure: failed("upstream_error", *retryable) }).unwrap();
+        }
+        Op::Save => rig.save(),
+        Op::Crash => rig.crash(),
+    }
+}
+
+fn event(speech: &Speech) -> ModelEvent {
+    match speech {
+        Speech::Message => ModelEvent::Message,
+        Speech::Reasoning => ModelEvent::Reasoning,
+        Speech::Call { id, known } => call(&format!("c{id}"), if *known { "look" } else { "other" }),
+        Speech::Text(kind, fresh, text) => ModelEvent::Text { kind: *kind, fresh: *fresh, text: text.clone() },
+        Speech::Close => close(),
+        Speech::Finish => done(),
+        Speech::Limit => {
+            ModelEvent::Finish { reason: Finish::Limit("max_output_tokens".into()), usage: Usage::default() }
+        }
+    }
+}
+
+/// What a reader got, however its texts were cut: neighbouring deltas of one text are one.
+fn content(events: &[Event]) -> Vec<String> {
+    let mut joined: Vec<(String, String)> = Vec::new();
+    for event in events {
+        let mut data = data(event);
+        let delta = data.as_object_mut().unwrap().remove("delta");
+        let (name, text) = match delta {
+            Some(delta) => (data.to_string(), delta.as_str().unwrap().to_string()),
+            None => (String::new(), data.to_string()),
+        };
+        match joined.last_mut() {
+            Some((last, so_far)) if !name.is_empty() && *last == name => so_far.push_str(&text),
+            _ => joined.push((name, text)),
+        }
+    }
+    joined.into_iter().map(|(name, text)| name + &text).collect()
+}
+
+fn alike(one: &[Event], other: &[Event]) -> Result<(), TestCaseError> {
+    let (one, other) = (content(one), content(other));
+    let differs = one.iter().zip(&other).position(|(a, b)| a != b).unwrap_or(one.len().min(other.len()));
+    prop_assert!(one == other, "event {differs}: {:?} is not {:?}", one.get(differs), other.get(differs));
+    Ok(())
+}
+
+/// Reads the stream from `from` to its end in pages.
+fn replay(rig: &Rig, from: Cursor, budget: usize) -> Vec<Event> {
+    let (mut events, mut at) = (Vec::new(), from);
+    loop {
+        let page = rig.session.replay(at, budget, &rig.log).unwrap();
+        events.extend(page.events);
+        at = page.cursor;
+        if !page.more {
+            assert_eq!(at, rig.session.cursor());
+            return events;
+        }
+    }
+}
+
+proptest! {
+    /// No order of events, no crash, and no nonsense from a model makes a session unusable.
+    #[test]
+    fn every_session_can_be_brought_to_rest(ops in vec(op(), 1..60)) {
+        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
+        for op in &ops {
+            perform(&mut rig, op);
+        }
+        rig.step(Input::Stop).unwrap();
+        let begun = rig.prompts.len();
+        rig.say("one more");
+        rig.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
+        prop_assert_eq!(rig.session.state.status(), SessionStatus::Idle);
+        prop_assert_eq!(rig.prompts.len(), begun + 1);
+    }
+
+    /// Every turn that began has exactly one end, and shows it once.
+    #[test]
+    fn every_turn_ends_once(ops in vec(op(), 1..60)) {
+        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
+        for op in &ops {
+            perform(&mut rig, op);
+        }
+        rig.step(Input::Stop).unwrap();
+        let ids = |kinds: &[&str]| -> Vec<String> {
+            let of_kind = rig.seen.iter().filter(|event| kinds.contains(&event.kind));
+            of_kind.map(|event| data(event)["response"]["id"].to_string()).collect()
+        };
+        let ends = ["response.completed", "response.failed", "response.incomplete", "response.cancelled"];
+        prop_assert_eq!(ids(&["response.created"]), ids(&ends));
+    }
+
+    /// The cursor law: what a reader gets who resumes after any event is what an undisturbed reader got after it.
+    #[test]
+    fn resuming_anywhere_misses_nothing(ops in vec(op(), 1..40), budget in 1usize..4000, phase in 0usize..16) {
+        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
+        for op in ops.iter().filter(|op| !matches!(op, Op::Crash)) {
+            perform(&mut rig, op);
+        }
+        let cursors: Vec<Cursor> = rig.seen.iter().map(|event| event.cursor.unwrap()).collect();
+        prop_assert!(cursors.is_sorted_by(|a, b| a < b), "{cursors:?}");
+        alike(&replay(&rig, Cursor::START, budget), &rig.seen)?;
+        for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
+            alike(&replay(&rig, *cursor, budget), &rig.seen[n + 1..])?;
+        }
+    }
+
+    /// After crashes the log may say less of an open item than was shown, but it never says anything twice and its
+    /// positions lie above all that were given out.
+    #[test]
+    fn positions_only_grow_over_crashes(ops in vec(op(), 1..60), phase in 0usize..16) {
+        let mut rig = Rig::with(settings());
+        for op in &ops {
+            perform(&mut rig, op);
+        }
+        let whole = replay(&rig, Cursor::START, 1000);
+        let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
+        prop_assert!(cursors.is_sorted_by(|a, b| a < b));
+        for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
+            alike(&replay(&rig, *cursor, 1000), &whole[n + 1..])?;
+        }
+        let shown: Vec<Cursor> = rig.seen.iter().filter_map(|event| event.cursor).collect();
+        prop_assert!(shown.iter().all(|cursor| *cursor <= rig.session.cursor()));
+    }
+}

@@ -1,0 +1,300 @@
+//! A session under test: the machine, a log in memory, a clock that is turned by hand, and ids that count.
+
+mod laws;
+mod scenarios;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::provider::{ContextLine, ContextPart, arrange};
+
+/// The log, in the order of its places.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    records: BTreeMap<Seq, Record>,
+}
+
+impl Log for Memory {
+    fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
+        Ok(self.records.range(from..).take(limit).map(|(_, record)| record.clone()).collect())
+    }
+
+    fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
+        let answered = |record: &Record| match &record.entry {
+            Entry::Answered { item, .. } if item.call_id() == Some(call_id) => Some(item.clone()),
+            _ => None,
+        };
+        Ok(self.records.values().find_map(answered))
+    }
+
+    fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
+        let is = |record: &Record| matches!(&record.entry, Entry::Output { item, .. } if item.call_id() == Some(call_id));
+        Ok(self.records.values().any(is))
+    }
+}
+
+struct Counter(u64);
+
+impl Mint for Counter {
+    fn uuid(&mut self) -> String {
+        self.0 += 1;
+        format!("{:032x}", self.0)
+    }
+}
+
+/// The machine with what a driver would have around it.
+struct Rig {
+    session: Session,
+    log: Memory,
+    ids: Counter,
+    now: u64,
+    /// Everything that was ever published.
+    seen: Vec<Event>,
+    /// Records in the order in which they were appended.
+    appended: Vec<Record>,
+    /// The model request that is open.
+    request: Option<Seq>,
+    /// What the model was shown, request by request.
+    prompts: Vec<Vec<ContextLine>>,
+    /// The open items of the last checkpoint, and the place of the first.
+    checkpoint: (Seq, Vec<Open>),
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(settings())
+    }
+
+    fn with(settings: Settings) -> Self {
+        let id = SessionId("sess_000000000000000000000000000abcde".into());
+        let session = Session::load(id, settings, State::new(Seconds(1000)), Vec::new());
+        Self {
+            session,
+            log: Memory::default(),
+            ids: Counter(0),
+            now: 1000,
+            seen: Vec::new(),
+            appended: Vec::new(),
+            request: None,
+            prompts: Vec::new(),
+            checkpoint: (Seq(0), Vec::new()),
+        }
+    }
+
+    /// Takes one input and does what a driver does. Checks the laws that hold after every step.
+    fn step(&mut self, input: Input) -> Result<Answer, Rejected> {
+        let before = self.session.state.clone();
+        let mut context = Context { now: Seconds(self.now), ids: &mut self.ids, log: &self.log };
+        let effects = match self.session.step(input, &mut context) {
+            Ok(effects) => effects,
+            Err(rejected) => {
+                assert_eq!(self.session.state, before, "a rejected input has changed something");
+                return Err(rejected);
+            }
+        };
+        for record in &effects.append {
+            assert!(self.log.records.insert(record.seq, record.clone()).is_none(), "place {:?} twice", record.seq);
+        }
+        self.appended.extend(effects.append.iter().cloned());
+        assert_eq!(self.fold(), self.session.state, "folding the log gives another state");
+        self.seen.extend(self.session.publish(&effects.append, &self.log).unwrap());
+        if effects.cancel {
+            self.request = None;
+        }
+        if let Some(sample) = effects.sample {
+            assert!(matches!(self.session.state.phase, Phase::Sampling { at, .. } if at == sample.at));
+            self.request = Some(sample.at);
+            let prompt = self.context();
+            assert_valid(&prompt);
+            if let Some(last) = self.prompts.last() {
+                assert!(
+                    prompt.starts_with(last),
+                    "the model's context was not only added to:\n{last:#?}\n{prompt:#?}"
+                );
+            }
+            self.prompts.push(prompt);
+        }
+        match &self.session.state.phase {
+            Phase::Idle => assert_eq!(effects.alarm, None),
+            Phase::Sampling { .. } => assert_eq!(effects.alarm, Some(Alarm::Watchdog)),
+            Phase::Parked { calls, .. } => {
+                assert_eq!(effects.alarm.is_some(), calls.iter().any(|c| c.expires_at.is_some()))
+            }
+        }
+        Ok(effects.answer)
+    }
+
+    fn fold(&self) -> State {
+        let mut state = State::new(Seconds(1000));
+        for record in &self.appended {
+            state.apply(record);
+        }
+        state
+    }
+
+    /// The transcript as the model is shown it.
+    fn context(&self) -> Vec<ContextLine> {
+        let shown = self.log.records.values().filter(|record| record.entry.in_context());
+        shown
+            .map(|record| {
+                let item = match &record.entry {
+                    Entry::Started(Started { source: Source::Held(held), .. }) => self.log.item(*held).unwrap(),
+                    entry => entry.item().unwrap().clone(),
+                };
+                let part = match &item.kind {
+                    Kind::Message { role: Role::User } => ContextPart::User,
+                    Kind::Message { role: Role::Assistant } => ContextPart::Assistant,
+                    Kind::Reasoning => ContextPart::Reasoning,
+                    Kind::FunctionCall { .. } => ContextPart::Call,
+                    Kind::FunctionCallOutput { .. } => ContextPart::Output,
+                };
+                ContextLine { part, body: item.body }
+            })
+            .collect()
+    }
+
+    /// The object dies and another instance takes over, from the state row and the last checkpoint.
+    fn crash(&mut self) {
+        let open = match &self.session.state.phase {
+            Phase::Sampling { at, .. } => {
+                let gone = usize::try_from(at.0.saturating_sub(self.checkpoint.0.0)).unwrap();
+                self.checkpoint.1.iter().skip(gone).cloned().collect()
+            }
+            Phase::Idle | Phase::Parked { .. } => Vec::new(),
+        };
+        let row = serde_json::to_string(&self.session.state).unwrap();
+        let state = serde_json::from_str(&row).unwrap();
+        self.session = Session::load(self.session.id.clone(), self.session.settings.clone(), state, open);
+        self.request = None;
+        self.step(Input::Recover).unwrap();
+    }
+
+    fn save(&mut self) {
+        if let Phase::Sampling { at, .. } = &self.session.state.phase {
+            self.checkpoint = (*at, self.session.open_items().to_vec());
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Answer {
+        self.step(Input::Message(posted(text, &[]))).unwrap()
+    }
+
+    fn say_with(&mut self, text: &str, tools: &[&str]) -> Answer {
+        self.step(Input::Message(posted(text, tools))).unwrap()
+    }
+
+    fn model(&mut self, events: Vec<ModelEvent>) {
+        let at = self.request.expect("a model request is open");
+        self.step(Input::Model { at, events }).unwrap();
+    }
+
+    fn give(&mut self, call_id: &str, output: &str) -> Result<Answer, Rejected> {
+        self.step(Input::Output(Given { call_id: CallId(call_id.into()), output: json!(output) }))
+    }
+
+    fn interrupt(&mut self) -> Answer {
+        self.step(Input::Interrupt { response_id: None }).unwrap()
+    }
+
+    /// What was published so far, in short. Forgets it.
+    fn heard(&mut self) -> Vec<String> {
+        self.seen.drain(..).map(|event| short(&event)).collect()
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        model: "m".into(),
+        client_tools: Vec::new(),
+        tool_timeout: None,
+        max_rounds: 8,
+        max_queue: 4,
+        patience: 300,
+    }
+}
+
+fn posted(text: &str, tools: &[&str]) -> Posted {
+    let tool = |name: &&str| Tool { name: (*name).into(), description: None, parameters: None, strict: None };
+    Posted {
+        content: json!([{"type": "input_text", "text": text}]),
+        tools: tools.iter().map(tool).collect(),
+        model: None,
+        on_busy: OnBusy::Queue,
+    }
+}
+
+fn text(text: &str) -> ModelEvent {
+    ModelEvent::Text { kind: PartKind::Text, fresh: false, text: text.into() }
+}
+
+fn arguments(text: &str) -> ModelEvent {
+    ModelEvent::Text { kind: PartKind::Arguments, fresh: false, text: text.into() }
+}
+
+fn call(id: &str, name: &str) -> ModelEvent {
+    ModelEvent::Call { provider_id: id.into(), name: name.into() }
+}
+
+fn close() -> ModelEvent {
+    ModelEvent::Close { payload: None }
+}
+
+fn done() -> ModelEvent {
+    ModelEvent::Finish {
+        reason: Finish::Done,
+        usage: Usage { input_tokens: 2, output_tokens: 1, total_tokens: 3, ..Usage::default() },
+    }
+}
+
+fn failed(code: &str, retryable: bool) -> ModelFailure {
+    let failure = Failure { code: code.into(), message: "it went wrong".into() };
+    ModelFailure { failure, retryable, retry_after_seconds: None }
+}
+
+fn data(event: &Event) -> Value {
+    serde_json::from_str(&event.data).unwrap()
+}
+
+/// `status running`, `output_text.delta hello`, `output_item.done function_call action_required`, …
+fn short(event: &Event) -> String {
+    let data = data(event);
+    let item = |key: &str| data["item"][key].as_str().unwrap_or_default().to_string();
+    let kind = event.kind.strip_prefix("response.").unwrap_or(event.kind);
+    let detail = match event.kind {
+        "session.status" => data["status"].as_str().unwrap().to_string(),
+        kind if kind.ends_with(".delta") => data["delta"].as_str().unwrap().to_string(),
+        "response.output_item.added" | "response.output_item.done" => {
+            format!("{} {}", item("type"), item("status"))
+        }
+        "response.failed" => data["response"]["error"]["code"].as_str().unwrap().to_string(),
+        "response.retry" => format!("{} after {}", data["attempt"], data["delay_seconds"]),
+        _ => String::new(),
+    };
+    format!("{kind} {detail}").trim_end().to_string()
+}
+
+/// Every call has exactly one output, after it, and no text of anybody stands between the two.
+fn assert_valid(prompt: &[ContextLine]) {
+    let mut open: Vec<String> = Vec::new();
+    let mut ever: Vec<String> = Vec::new();
+    for line in arrange(prompt) {
+        let body: Value = serde_json::from_str(&line.body).unwrap();
+        let id = body["call_id"].as_str().unwrap_or_default().to_string();
+        match line.part {
+            ContextPart::Call => {
+                assert!(!ever.contains(&id), "call {id} twice in {prompt:#?}");
+                ever.push(id.clone());
+                open.push(id);
+            }
+            ContextPart::Output => {
+                let at = open.iter().position(|other| *other == id);
+                open.remove(at.unwrap_or_else(|| panic!("output {id} without an open call in {prompt:#?}")));
+            }
+            ContextPart::User | ContextPart::Assistant => assert!(open.is_empty(), "text while {open:?} is open"),
+            ContextPart::Reasoning => {}
+        }
+    }
+    assert!(open.is_empty(), "calls {open:?} without an output in {prompt:#?}");
+}

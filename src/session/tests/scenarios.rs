@@ -1,0 +1,400 @@
+//! Scenarios: inputs in, what the stream shows and what the model is asked out.
+
+use super::*;
+
+fn parked() -> Rig {
+    let mut rig = Rig::new();
+    rig.say_with("go", &["look"]);
+    rig.model(vec![call("a", "look"), arguments("{\"x\":1}"), close(), call("b", "look"), close(), done()]);
+    rig.heard();
+    rig
+}
+
+#[test]
+fn a_plain_turn() {
+    let mut rig = Rig::new();
+    let answer = rig.say("hi");
+    assert!(matches!(answer, Answer::Message { status: MessageStatus::Started, .. }));
+    rig.model(vec![ModelEvent::Message, text("Hel")]);
+    rig.model(vec![text("lo"), close(), done()]);
+    assert_eq!(
+        rig.heard(),
+        [
+            "session.status running",
+            "session.input.consumed",
+            "created",
+            "in_progress",
+            "output_item.added message in_progress",
+            "output_text.delta Hel",
+            "output_text.delta lo",
+            "output_text.done",
+            "output_item.done message completed",
+            "completed",
+            "session.status idle",
+        ]
+    );
+    assert_eq!(rig.session.state.status(), SessionStatus::Idle);
+    assert_eq!(rig.session.state.usage.total_tokens, 3);
+}
+
+#[test]
+fn a_call_parks_and_its_output_resumes_the_turn() {
+    let mut rig = Rig::new();
+    rig.say_with("go", &["look"]);
+    rig.model(vec![call("a", "look"), arguments("{\"x\""), arguments(":1}"), close(), done()]);
+    assert_eq!(rig.session.state.status(), SessionStatus::Waiting);
+    assert_eq!(
+        rig.heard().split_off(4),
+        [
+            "output_item.added function_call in_progress",
+            "function_call_arguments.delta {\"x\":1}",
+            "function_call_arguments.done",
+            "output_item.done function_call in_progress",
+            "output_item.done function_call action_required",
+            "session.status waiting",
+        ]
+    );
+    assert_eq!(
+        rig.give("a", "out").unwrap(),
+        Answer::Output { call_id: CallId("a".into()), status: OutputStatus::Accepted, remaining: 0 }
+    );
+    assert_eq!(
+        rig.heard(),
+        [
+            "output_item.done function_call completed",
+            "output_item.done function_call_output completed",
+            "session.status running",
+        ]
+    );
+    rig.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
+    assert_eq!(rig.heard().pop().unwrap(), "session.status idle");
+    let bodies: Vec<String> = rig.prompts[1].iter().map(|line| line.body.clone()).collect();
+    assert_eq!(
+        bodies[1],
+        json!({"type": "function_call", "call_id": "a", "name": "look", "arguments": "{\"x\":1}"}).to_string()
+    );
+    assert_eq!(bodies[2], json!({"type": "function_call_output", "call_id": "a", "output": "out"}).to_string());
+}
+
+#[test]
+fn only_the_last_answer_resumes() {
+    let mut rig = parked();
+    assert!(matches!(rig.give("b", "2").unwrap(), Answer::Output { remaining: 1, .. }));
+    assert_eq!((rig.prompts.len(), rig.session.state.status()), (1, SessionStatus::Waiting));
+    rig.give("a", "1").unwrap();
+    assert_eq!((rig.prompts.len(), rig.session.state.status()), (2, SessionStatus::Running));
+}
+
+#[test]
+fn answers_that_do_not_fit_change_nothing() {
+    let mut rig = parked();
+    rig.give("a", "1").unwrap();
+    assert!(matches!(
+        rig.give("a", "1").unwrap(),
+        Answer::Output { status: OutputStatus::Duplicate, remaining: 1, .. }
+    ));
+    assert_eq!(rig.give("a", "2"), Err(Rejected::AlreadyResolved(CallId("a".into()))));
+    assert_eq!(rig.give("nope", "1"), Err(Rejected::UnknownCall(CallId("nope".into()))));
+    rig.interrupt();
+    assert_eq!(rig.give("b", "late"), Err(Rejected::CallCancelled(CallId("b".into()))));
+}
+
+#[test]
+fn an_interrupt_while_parked_closes_every_open_call_once() {
+    let mut rig = parked();
+    rig.give("a", "1").unwrap();
+    rig.heard();
+    assert_eq!(rig.interrupt(), Answer::Interrupt(InterruptStatus::Interrupted));
+    assert_eq!(
+        rig.heard(),
+        [
+            "output_item.done function_call cancelled",
+            "output_item.done function_call_output cancelled",
+            "cancelled",
+            "session.interrupted",
+            "session.status idle",
+        ]
+    );
+    assert_eq!(rig.interrupt(), Answer::Interrupt(InterruptStatus::Idle));
+    rig.say("next");
+    let told: Vec<&ContextLine> = rig.prompts[1].iter().filter(|line| line.body.contains("interrupted")).collect();
+    assert_eq!(told.len(), 2, "the marker and the synthetic output");
+}
+
+#[test]
+fn an_interrupt_while_the_model_writes_keeps_the_text_and_drops_the_unfinished_call() {
+    let mut rig = Rig::new();
+    rig.say_with("go", &["look"]);
+    rig.model(vec![ModelEvent::Message, text("so far"), close(), call("a", "look"), arguments("{\"x")]);
+    rig.interrupt();
+    let at = rig.prompts.len();
+    rig.say("next");
+    let bodies: Vec<&str> = rig.prompts[at].iter().map(|line| line.body.as_str()).collect();
+    assert!(
+        bodies[1].contains("so far") && bodies[2].contains("interrupted") && bodies[3].contains("next"),
+        "{bodies:?}"
+    );
+    assert_eq!(rig.give("a", "x"), Err(Rejected::UnknownCall(CallId("a".into()))));
+}
+
+#[test]
+fn a_stale_interrupt_leaves_the_turn_alone() {
+    let mut rig = parked();
+    let other = Input::Interrupt { response_id: Some(ResponseId("resp_other".into())) };
+    assert_eq!(rig.step(other).unwrap(), Answer::Interrupt(InterruptStatus::Stale));
+    assert_eq!(rig.session.state.open_calls().len(), 2);
+}
+
+#[test]
+fn messages_wait_for_a_turn_of_their_own_in_order() {
+    let mut rig = parked();
+    assert!(matches!(rig.say("second"), Answer::Message { status: MessageStatus::Queued, .. }));
+    rig.say("third");
+    rig.give("a", "1").unwrap();
+    rig.give("b", "2").unwrap();
+    for _ in 0..3 {
+        rig.model(vec![ModelEvent::Message, text("ok"), close(), done()]);
+    }
+    let users: Vec<bool> = rig.prompts[3].iter().map(|line| line.part == ContextPart::User).collect();
+    assert_eq!(users, [true, false, false, false, false, false, true, false, true]);
+    assert_eq!(rig.session.state.status(), SessionStatus::Idle);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut rig = parked();
+    for _ in 0..4 {
+        rig.say("more");
+    }
+    assert_eq!(rig.step(Input::Message(posted("fifth", &[]))), Err(Rejected::QueueFull(4)));
+}
+
+#[test]
+fn a_message_may_refuse_to_wait_or_stop_the_turn_first() {
+    let mut rig = parked();
+    let message = |on_busy| Input::Message(Posted { on_busy, ..posted("now", &[]) });
+    let refused = rig.step(message(OnBusy::Reject)).unwrap_err().to_string();
+    assert!(refused.contains("waits for the output of a, b"), "{refused}");
+    let answer = rig.step(message(OnBusy::Interrupt)).unwrap();
+    assert!(matches!(answer, Answer::Message { status: MessageStatus::Started, .. }));
+    assert_eq!(rig.prompts.len(), 2);
+}
+
+#[test]
+fn stop_drops_the_queue_and_interrupt_does_not() {
+    let mut rig = parked();
+    rig.say("second");
+    rig.interrupt();
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+    rig.say("third");
+    rig.step(Input::Stop).unwrap();
+    assert_eq!((rig.session.state.status(), rig.session.state.queue.len()), (SessionStatus::Idle, 0));
+}
+
+#[test]
+fn a_tool_that_nobody_offered_is_answered_at_once() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.model(vec![call("a", "nope"), close(), done()]);
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+    assert!(rig.prompts[1].last().unwrap().body.contains("unknown tool nope"));
+    assert!(!rig.heard().iter().any(|event| event.contains("action_required") || event.contains("waiting")));
+}
+
+#[test]
+fn tools_of_a_message_do_not_outlive_its_turn_and_those_of_the_agent_do() {
+    let mut rig = Rig::with(Settings { client_tools: vec!["own".into()], ..settings() });
+    rig.say_with("one", &["brought"]);
+    rig.model(vec![ModelEvent::Message, text("ok"), close(), done()]);
+    rig.say("two");
+    rig.model(vec![call("a", "own"), close(), call("b", "brought"), close(), done()]);
+    let open: Vec<&str> = rig.session.state.open_calls().iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(open, ["own"]);
+}
+
+#[test]
+fn a_call_without_arguments_has_empty_ones() {
+    for pieces in [vec![], vec![""], vec![" ", "\n"]] {
+        let mut rig = Rig::new();
+        rig.say_with("go", &["look"]);
+        let mut events = vec![call("a", "look")];
+        events.extend(pieces.into_iter().map(arguments));
+        rig.model([events, vec![close(), done()]].concat());
+        let seq = rig.session.state.open_calls()[0].seq;
+        assert_eq!(rig.log.item(seq).unwrap().data()["arguments"], "{}");
+    }
+}
+
+#[test]
+fn call_ids_that_cannot_be_used_are_replaced() {
+    let mut rig = Rig::new();
+    let long = "x".repeat(65);
+    rig.say_with("go", &["look"]);
+    rig.model(vec![
+        call("same", "look"),
+        close(),
+        call("same", "look"),
+        close(),
+        call(&long, "look"),
+        close(),
+        done(),
+    ]);
+    let ids: Vec<String> = rig.session.state.open_calls().iter().map(|call| call.call_id.0.clone()).collect();
+    assert_eq!(ids[0], "same");
+    assert!(ids[1].starts_with("call_") && ids[2].starts_with("call_") && ids[1] != ids[2], "{ids:?}");
+    for id in &ids {
+        rig.give(id, id).unwrap();
+    }
+    assert!(rig.prompts[1].iter().any(|line| line.body.contains(&long)), "the provider sees its own id again");
+}
+
+#[test]
+fn a_request_that_failed_before_any_output_is_made_again() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.heard();
+    for attempt in 2..=4 {
+        let at = rig.request.unwrap();
+        rig.step(Input::ModelFailed { at, failure: failed("upstream_error", true) }).unwrap();
+        assert_eq!(rig.heard(), [format!("retry {attempt} after {}", 1 << (attempt - 2))]);
+    }
+    let at = rig.request.unwrap();
+    rig.step(Input::ModelFailed { at, failure: failed("upstream_error", true) }).unwrap();
+    assert_eq!(rig.heard(), ["failed upstream_error", "session.status failed"]);
+    assert_eq!(rig.session.state.last_error().unwrap().code, "upstream_error");
+    rig.say("again");
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+}
+
+#[test]
+fn a_request_that_failed_after_output_fails_the_turn_and_keeps_the_text() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.model(vec![ModelEvent::Message, text("half")]);
+    rig.heard();
+    let at = rig.request.unwrap();
+    rig.step(Input::ModelFailed { at, failure: failed("upstream_truncated", true) }).unwrap();
+    assert_eq!(
+        rig.heard(),
+        [
+            "output_text.done",
+            "output_item.done message incomplete",
+            "failed upstream_truncated",
+            "session.status failed"
+        ]
+    );
+}
+
+#[test]
+fn a_response_that_hit_a_limit_parks_nothing() {
+    let mut rig = Rig::new();
+    rig.say_with("go", &["look"]);
+    let reason = Finish::Limit("max_output_tokens".into());
+    rig.model(vec![call("a", "look"), arguments("{\"x"), ModelEvent::Finish { reason, usage: Usage::default() }]);
+    assert_eq!(rig.session.state.status(), SessionStatus::Idle);
+    let end = data(&rig.seen[rig.seen.len() - 2]);
+    assert_eq!(end["response"]["incomplete_details"]["reason"], "max_output_tokens");
+}
+
+#[test]
+fn a_turn_that_goes_round_for_ever_is_ended() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    for n in 0..8 {
+        rig.model(vec![call(&format!("c{n}"), "nope"), close(), done()]);
+    }
+    assert_eq!(rig.session.state.last_error().unwrap().code, "tool_loop_limit");
+}
+
+#[test]
+fn what_an_older_request_says_is_ignored() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let old = rig.request.unwrap();
+    rig.interrupt();
+    rig.say("again");
+    let before = rig.session.state.clone();
+    rig.step(Input::Model { at: old, events: vec![ModelEvent::Message, text("ghost"), close(), done()] }).unwrap();
+    rig.step(Input::ModelFailed { at: old, failure: failed("upstream_error", false) }).unwrap();
+    assert_eq!(rig.session.state, before);
+}
+
+#[test]
+fn a_parked_turn_survives_a_crash_without_asking_the_model() {
+    let mut rig = parked();
+    rig.crash();
+    assert_eq!((rig.prompts.len(), rig.heard().len()), (1, 0));
+    rig.give("a", "1").unwrap();
+    rig.give("b", "2").unwrap();
+    assert_eq!(rig.prompts.len(), 2);
+}
+
+#[test]
+fn a_running_turn_is_sampled_again_after_a_crash() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.model(vec![ModelEvent::Message, text("half")]);
+    rig.save();
+    rig.model(vec![text(" and lost")]);
+    rig.heard();
+    rig.crash();
+    assert_eq!(rig.heard().last().unwrap(), "retry 1 after 0");
+    rig.model(vec![ModelEvent::Message, text("whole"), close(), done()]);
+    let items: Vec<(Status, Value)> = rig
+        .log
+        .records
+        .values()
+        .filter_map(|r| r.entry.item())
+        .map(|i| (i.status, i.data()["content"][0]["text"].clone()))
+        .collect();
+    assert_eq!(items[1], (Status::Incomplete, json!("half")));
+    assert_eq!(items[2], (Status::Completed, json!("whole")));
+}
+
+#[test]
+fn recovery_gives_up_after_long_without_progress() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.now += 299;
+    rig.crash();
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+    rig.now += 1;
+    rig.crash();
+    assert_eq!(rig.session.state.last_error().unwrap().code, "interrupted_by_restart");
+}
+
+#[test]
+fn a_call_with_a_deadline_expires() {
+    let mut rig = Rig::with(Settings { tool_timeout: Some(60), ..settings() });
+    rig.say_with("go", &["look"]);
+    rig.model(vec![call("a", "look"), close(), done()]);
+    rig.now += 59;
+    rig.step(Input::Alarm).unwrap();
+    assert_eq!(rig.session.state.status(), SessionStatus::Waiting);
+    rig.now += 1;
+    rig.step(Input::Alarm).unwrap();
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+    assert!(rig.prompts[1].last().unwrap().body.contains("expired"));
+    assert_eq!(rig.give("a", "late"), Err(Rejected::CallCancelled(CallId("a".into()))));
+}
+
+#[test]
+fn nothing_that_anybody_writes_breaks_a_line() {
+    let mut rig = Rig::new();
+    let hostile = "x\nevent: response.completed\r\ndata: {}\u{2028}\u{2029}\u{85}\u{0}";
+    rig.say_with(hostile, &["look"]);
+    rig.model(vec![
+        ModelEvent::Message,
+        text(hostile),
+        close(),
+        call("a\nb", "lo\rok"),
+        arguments(hostile),
+        close(),
+        done(),
+    ]);
+    for event in &rig.seen {
+        assert!(!event.data.contains(['\n', '\r', '\u{2028}', '\u{2029}', '\u{85}', '\u{0}']), "{}", event.data);
+    }
+    let delta = rig.seen.iter().find(|event| event.kind == "response.output_text.delta").unwrap();
+    assert_eq!(data(delta)["delta"], hostile);
+}
