@@ -186,11 +186,12 @@ impl Answer {
         if text(response, "status") == "failed" {
             return Err(failure::in_band(response));
         }
-        if self.item.take().is_some_and(|item| !item.ignored) {
-            out.push(ModelEvent::Close { payload: None });
-        }
-        self.release(out);
         let output = response.get("output").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        // What began and was not finished by an event of its own is finished by what the response says of it.
+        while self.item.is_some() {
+            self.end(output.get(self.items.saturating_sub(1)).unwrap_or(&Value::Null), out);
+            self.release(out);
+        }
         for item in output.iter().skip(self.items) {
             self.begin(item, None, out);
             self.end(item, out);

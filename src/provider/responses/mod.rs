@@ -2,6 +2,8 @@
 
 mod decode;
 mod encode;
+#[cfg(test)]
+mod tests;
 
 pub use decode::Answer;
 pub use encode::encode;

@@ -1,0 +1,206 @@
+//! Answers in the form in which providers send them, cut anywhere, and answers that are none.
+
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::provider::Decoder;
+use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
+
+fn frames(events: &[Value]) -> Vec<u8> {
+    let frame = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+    events.iter().map(frame).collect::<String>().into_bytes()
+}
+
+fn decode(chunks: &[&[u8]]) -> Result<Vec<ModelEvent>, ModelFailure> {
+    let mut decoder = Answer::new();
+    let mut events = Vec::new();
+    for chunk in chunks {
+        events.extend(decoder.push(chunk)?);
+    }
+    events.extend(decoder.finish()?);
+    Ok(events)
+}
+
+fn text(kind: PartKind, fresh: bool, text: &str) -> ModelEvent {
+    ModelEvent::Text { kind, fresh, text: text.into() }
+}
+
+fn done(usage: Usage) -> ModelEvent {
+    ModelEvent::Finish { reason: Finish::Done, usage }
+}
+
+fn close() -> ModelEvent {
+    ModelEvent::Close { payload: None }
+}
+
+/// Reasoning, a text in two deltas, two calls side by side.
+fn rich() -> Vec<Value> {
+    let reasoning = json!({"id": "rs_1", "type": "reasoning", "encrypted_content": "op🙂aque",
+        "summary": [{"type": "summary_text", "text": "Think."}]});
+    let item = |id: &str, args: &str, status: &str| json!({"id": format!("fc_{id}"), "type": "function_call", "call_id": id, "name": "look", "arguments": args, "status": status});
+    let message = json!({"id": "msg_1", "type": "message", "role": "assistant",
+        "content": [{"type": "output_text", "text": "北京 ok", "annotations": []}]});
+    vec![
+        json!({"type": "response.created", "response": {"status": "in_progress"}}),
+        json!({"type": "response.output_item.added", "output_index": 0, "item": {"id": "rs_1", "type": "reasoning", "summary": []}}),
+        json!({"type": "response.reasoning_summary_part.added", "output_index": 0, "summary_index": 0}),
+        json!({"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": 0, "delta": "Think."}),
+        json!({"type": "response.reasoning_summary_text.done", "output_index": 0, "summary_index": 0, "text": "Think."}),
+        json!({"type": "response.output_item.done", "output_index": 0, "item": reasoning}),
+        json!({"type": "response.output_item.added", "output_index": 1, "item": {"id": "msg_1", "type": "message", "content": []}}),
+        json!({"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "北京"}),
+        json!({"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": " ok"}),
+        json!({"type": "response.output_text.done", "output_index": 1, "content_index": 0, "text": "北京 ok"}),
+        json!({"type": "response.output_item.done", "output_index": 1, "item": message}),
+        json!({"type": "keepalive"}),
+        json!({"type": "response.output_item.added", "output_index": 2, "item": item("a", "", "in_progress")}),
+        json!({"type": "response.output_item.added", "output_index": 3, "item": item("b", "", "in_progress")}),
+        json!({"type": "response.function_call_arguments.delta", "output_index": 3, "delta": "{\"q\":2}"}),
+        json!({"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "{\"q\":1}"}),
+        json!({"type": "response.output_item.done", "output_index": 2, "item": item("a", "{\"q\":1}", "completed")}),
+        json!({"type": "response.output_item.done", "output_index": 3, "item": item("b", "{\"q\":2}", "completed")}),
+        json!({"type": "response.completed", "response": {"status": "completed", "output": [1, 2, 3, 4],
+            "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15,
+                "input_tokens_details": {"cached_tokens": 4}, "output_tokens_details": {"reasoning_tokens": 2}}}}),
+    ]
+}
+
+fn rich_events() -> Vec<ModelEvent> {
+    let payload = rich()[5]["item"].clone();
+    let call = |id: &str| ModelEvent::Call { provider_id: id.into(), name: "look".into() };
+    vec![
+        ModelEvent::Reasoning,
+        text(PartKind::Summary, true, "Think."),
+        ModelEvent::Close { payload: Some(payload) },
+        ModelEvent::Message,
+        text(PartKind::Text, true, "北京"),
+        text(PartKind::Text, false, " ok"),
+        close(),
+        call("a"),
+        text(PartKind::Arguments, true, "{\"q\":1}"),
+        close(),
+        call("b"),
+        text(PartKind::Arguments, true, "{\"q\":2}"),
+        close(),
+        done(Usage {
+            input_tokens: 10,
+            output_tokens: 5,
+            total_tokens: 15,
+            cached_tokens: 4,
+            reasoning_tokens: 2,
+        }),
+    ]
+}
+
+#[test]
+fn items_come_out_one_after_the_other_however_they_were_interleaved() {
+    assert_eq!(decode(&[&frames(&rich())]).unwrap(), rich_events());
+}
+
+#[test]
+fn any_cut_of_the_bytes_gives_the_same_events() {
+    let bytes = frames(&rich());
+    for at in 0..=bytes.len() {
+        let (one, two) = bytes.split_at(at);
+        assert_eq!(decode(&[one, two]).unwrap(), rich_events(), "cut at {at}");
+    }
+    let single: Vec<&[u8]> = bytes.chunks(1).collect();
+    assert_eq!(decode(&single).unwrap(), rich_events());
+}
+
+#[test]
+fn an_answer_that_ends_early_is_truncated_wherever_it_ends() {
+    let bytes = frames(&rich());
+    let last = bytes.len() - 2; // without the blank line that ends the last event
+    for at in 0..=last {
+        let failed = decode(&[&bytes[..at]]).unwrap_err();
+        assert_eq!(failed.failure.code, "upstream_truncated", "cut at {at}");
+    }
+}
+
+#[test]
+fn text_without_deltas_comes_out_once_wherever_it_stands() {
+    let message = json!({"type": "message", "content": [{"type": "output_text", "text": "hi"}]});
+    let added = json!({"type": "response.output_item.added", "output_index": 0, "item": message});
+    let text_done =
+        json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "hi"});
+    let item_done = json!({"type": "response.output_item.done", "output_index": 0, "item": message});
+    let end = json!({"type": "response.completed", "response": {"status": "completed", "output": [message]}});
+    let whole = [added, text_done, item_done, end];
+    let want = [ModelEvent::Message, text(PartKind::Text, true, "hi"), close(), done(Usage::default())];
+    for kept in 0u8..8 {
+        let events: Vec<Value> =
+            (0..4).filter(|n| *n == 3 || kept & (1 << n) != 0).map(|n| whole[n].clone()).collect();
+        assert_eq!(decode(&[&frames(&events)]).unwrap(), want, "{events:#?}");
+    }
+}
+
+#[test]
+fn deltas_that_come_before_their_item_belong_to_it() {
+    let stream = "event: response.output_text.delta\ndata: {\"delta\":\"a \"}\n\nevent: response.output_text.delta\ndata: {\"delta\":\"b \"}\n\n";
+    let message = json!({"type": "message", "content": [{"type": "output_text", "text": "a b"}]});
+    let rest = frames(&[
+        json!({"type": "response.output_item.added", "output_index": 0, "item": message}),
+        json!({"type": "response.output_item.done", "output_index": 0, "item": message}),
+        json!({"type": "response.completed", "response": {"output": [message]}}),
+    ]);
+    let events = decode(&[stream.as_bytes(), &rest]).unwrap();
+    let want = [
+        ModelEvent::Message,
+        text(PartKind::Text, true, "a "),
+        text(PartKind::Text, false, "b "),
+        close(),
+        done(Usage::default()),
+    ];
+    assert_eq!(events, want);
+}
+
+#[test]
+fn a_host_that_does_not_stream_is_understood() {
+    let body = json!({"status": "completed", "output": [
+        {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": ""},
+    ]});
+    let events = decode(&[body.to_string().as_bytes()]).unwrap();
+    let call = ModelEvent::Call { provider_id: "c".into(), name: "look".into() };
+    let want =
+        [ModelEvent::Message, text(PartKind::Text, true, "hi"), close(), call, close(), done(Usage::default())];
+    assert_eq!(events, want);
+}
+
+#[test]
+fn errors_inside_an_answer_are_failures_with_their_code() {
+    let quota = json!({"error": {"message": "quota exceeded", "code": "insufficient_quota"}}).to_string();
+    let cases = [
+        (quota.clone().into_bytes(), "rate_limit_exceeded", false),
+        (format!("data: {quota}\n\n").into_bytes(), "rate_limit_exceeded", false),
+        (frames(&[json!({"type": "error", "code": "server_error", "message": "x"})]), "upstream_error", true),
+        (
+            frames(&[
+                json!({"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": "x"}}}),
+            ]),
+            "context_length_exceeded",
+            false,
+        ),
+        (b"data: {\"type\":\n\n".to_vec(), "upstream_error", true),
+        (b"<html>".to_vec(), "upstream_truncated", true),
+    ];
+    for (body, code, retryable) in cases {
+        let failed = decode(&[&body]).unwrap_err();
+        assert_eq!(
+            (failed.failure.code.as_str(), failed.retryable),
+            (code, retryable),
+            "{}",
+            String::from_utf8_lossy(&body)
+        );
+    }
+}
+
+#[test]
+fn a_limit_is_not_a_success() {
+    let end = json!({"type": "response.incomplete", "response": {"status": "incomplete",
+        "incomplete_details": {"reason": "max_output_tokens"}, "output": []}});
+    let events = decode(&[&frames(&[end])]).unwrap();
+    let want = [ModelEvent::Finish { reason: Finish::Limit("max_output_tokens".into()), usage: Usage::default() }];
+    assert_eq!(events, want);
+}
