@@ -12,13 +12,20 @@ const stamp = join(root, "build", ".sources");
 function sources(path) {
   const full = join(root, path);
   if (!existsSync(full)) return [];
-  return statSync(full).isDirectory() ? readdirSync(full).sort().flatMap((name) => sources(join(path, name))) : [path];
+  return statSync(full).isDirectory()
+    ? readdirSync(full)
+        .sort()
+        .flatMap((name) => sources(join(path, name)))
+    : [path];
 }
 
 function fingerprint() {
   const hash = createHash("sha256");
   for (const path of ["src", "Cargo.toml", "Cargo.lock", "scripts/setup.mjs", "tools"].flatMap(sources)) {
-    hash.update(`${path}\0`).update(readFileSync(join(root, path))).update("\0");
+    hash
+      .update(`${path}\0`)
+      .update(readFileSync(join(root, path)))
+      .update("\0");
   }
   return hash.digest("hex");
 }
@@ -30,8 +37,13 @@ export function build() {
   const env = { ...process.env, ...setup() };
   console.error("[build] compiling the worker (about two minutes the first time, seconds after a change)");
   const began = Date.now();
-  const result = spawnSync("worker-build", ["--release", "--panic-unwind"], { cwd: root, stdio: ["ignore", "inherit", "inherit"], env });
-  if (result.status !== 0) throw new Error(`worker-build failed: ${result.error?.message ?? `exit ${result.status ?? result.signal}`}`);
+  const result = spawnSync("worker-build", ["--release", "--panic-unwind"], {
+    cwd: root,
+    stdio: ["ignore", "inherit", "inherit"],
+    env,
+  });
+  if (result.status !== 0)
+    throw new Error(`worker-build failed: ${result.error?.message ?? `exit ${result.status ?? result.signal}`}`);
   writeFileSync(stamp, wanted);
   console.error(`[build] done in ${((Date.now() - began) / 1000).toFixed(0)} s`);
   return join(root, "build");

@@ -102,7 +102,10 @@ export class Server {
                 "index_bg.wasm": { type: "wasm", contents: new Uint8Array(readFileSync(join(build, "index_bg.wasm"))) },
               },
             },
-            env: { SESSION: { type: "durable-object", worker: "layby", exportName: "Session" }, ...Object.fromEntries(vars) },
+            env: {
+              SESSION: { type: "durable-object", worker: "layby", exportName: "Session" },
+              ...Object.fromEntries(vars),
+            },
             exports: { Session: { type: "durable-object", storage: "sqlite" } },
           },
         },

@@ -9,7 +9,8 @@ const port = Number(process.env.PORT ?? 8787);
 const storage = resolve(process.env.LAYBY_STATE ?? join(root, ".layby"));
 
 async function main() {
-  if (!Number.isInteger(port) || port < 0 || port > 65535) throw new Error(`PORT must be a port number, not ${process.env.PORT}`);
+  if (!Number.isInteger(port) || port < 0 || port > 65535)
+    throw new Error(`PORT must be a port number, not ${process.env.PORT}`);
   build();
   mkdirSync(storage, { recursive: true });
   const { Server } = await import("./server.mjs");
@@ -19,7 +20,9 @@ async function main() {
   const onLog = (log) => console.error(`[${log.level}] ${log.message}`);
   const server = await new Server({ storage, vars, port, onLog }).start();
 
-  const keys = vars.LAYBY_API_KEYS ? "API keys from LAYBY_API_KEYS" : "open: no API key is asked for (local development)";
+  const keys = vars.LAYBY_API_KEYS
+    ? "API keys from LAYBY_API_KEYS"
+    : "open: no API key is asked for (local development)";
   console.log(`
 layby is serving on ${server.url}
   storage  ${storage}
@@ -42,6 +45,10 @@ Ctrl-C stops it. The README has the whole tour.`);
 
 main().catch((error) => {
   const taken = /EADDRINUSE|address already in use/i.test(String(error?.message ?? error));
-  console.error(taken ? `port ${port} is taken; choose another: PORT=8788 npm start` : `npm start failed: ${error?.message ?? error}`);
+  console.error(
+    taken
+      ? `port ${port} is taken; choose another: PORT=8788 npm start`
+      : `npm start failed: ${error?.message ?? error}`,
+  );
   process.exit(1);
 });

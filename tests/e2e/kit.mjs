@@ -1,0 +1,247 @@
+// What the end-to-end tests share: a served worker, a scripted model, and readers of streams. Everything on loopback,
+// on free ports, in a folder of its own, and gone when the test process ends.
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Server } from "../../scripts/server.mjs";
+
+/** Calls `probe` until it gives something true. */
+export async function eventually(probe, what, seconds = 20) {
+  const deadline = Date.now() + seconds * 1000;
+  for (;;) {
+    const value = await probe();
+    if (value) return value;
+    if (Date.now() > deadline) throw new Error(`not within ${seconds} s: ${what}`);
+    await sleep(20);
+  }
+}
+
+/** A served worker on storage of its own. Ends with the test `t`. */
+export async function serve(t, vars = { LAYBY_OPEN: "true" }) {
+  const storage = mkdtempSync(join(tmpdir(), "layby-"));
+  const server = new Server({ storage, vars });
+  t.after(async () => {
+    await server.stop();
+    rmSync(storage, { recursive: true, force: true });
+  });
+  return server.start();
+}
+
+/** A model server that speaks the Responses API and answers with `script`, entry by entry. An entry: {text, calls, pause, hold}. */
+export async function model(t, script) {
+  const requests = [];
+  const server = createServer(async (req, res) => {
+    let body = "";
+    req.setEncoding("utf8");
+    for await (const chunk of req) body += chunk;
+    const record = { body: JSON.parse(body), headers: req.headers, closed: false };
+    requests.push(record);
+    res.on("close", () => (record.closed = !res.writableFinished));
+    const entry = script[requests.length - 1] ?? { text: "past the end of the script" };
+    res.writeHead(200, { "content-type": "text/event-stream" });
+    const send = (event) => res.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+    const output = [];
+    if (entry.text !== undefined) {
+      const item = { id: `msg_${requests.length}`, type: "message", role: "assistant", content: [] };
+      send({ type: "response.output_item.added", output_index: 0, item });
+      for (const delta of entry.text.match(/.{1,8}/gsu) ?? []) {
+        if (res.destroyed) return;
+        send({ type: "response.output_text.delta", output_index: 0, content_index: 0, delta });
+        if (entry.pause) await sleep(entry.pause);
+      }
+      output.push({ ...item, content: [{ type: "output_text", text: entry.text }] });
+      send({ type: "response.output_item.done", output_index: 0, item: output[0] });
+    }
+    for (const call of entry.calls ?? []) {
+      const item = { type: "function_call", call_id: call.id, name: call.name, arguments: call.arguments ?? "{}" };
+      send({ type: "response.output_item.added", output_index: output.length, item: { ...item, arguments: "" } });
+      send({ type: "response.output_item.done", output_index: output.length, item });
+      output.push(item);
+    }
+    if (entry.hold) await entry.hold;
+    const usage = { input_tokens: 10, output_tokens: 5, total_tokens: 15 };
+    send({ type: "response.completed", response: { status: "completed", output, usage } });
+    res.end();
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { requests, url: `http://127.0.0.1:${server.address().port}/v1` };
+}
+
+/** A session on a served worker. */
+export class Session {
+  constructor(server, id, headers = {}) {
+    Object.assign(this, { server, id, headers });
+  }
+
+  static async create(server, body, headers = {}) {
+    const answer = await request(server, "POST", "/v1/sessions", body, headers);
+    if (answer.status !== 201) throw new Error(`create: ${answer.status} ${JSON.stringify(answer.body)}`);
+    return new Session(server, answer.body.id, headers);
+  }
+
+  /** A session whose agent asks the model server `model`. */
+  static on(server, model, agent = {}) {
+    const provider = { type: "openai-responses", base_url: model.url, api_key: "secret-key" };
+    return Session.create(server, { agent: { name: "test", model: "test-model", provider, ...agent } });
+  }
+
+  request(method, path = "", body = undefined, headers = {}) {
+    return request(this.server, method, `/v1/sessions/${this.id}${path}`, body, { ...this.headers, ...headers });
+  }
+
+  async post(event) {
+    const answer = await this.request("POST", "/events", event);
+    if (answer.status !== 202) throw new Error(`${event.type}: ${answer.status} ${JSON.stringify(answer.body)}`);
+    return answer.body;
+  }
+
+  say(content, tools) {
+    return this.post({ type: "message", data: { role: "user", content }, tools });
+  }
+
+  give(call_id, output) {
+    return this.post({ type: "function_call_output", data: { call_id, output } });
+  }
+
+  async snapshot() {
+    return (await this.request("GET")).body;
+  }
+
+  status(...wanted) {
+    return eventually(
+      async () => {
+        const snapshot = await this.snapshot();
+        return wanted.includes(snapshot.status) && snapshot;
+      },
+      `status ${wanted.join(" or ")}`,
+    );
+  }
+
+  stream(t, cursor) {
+    return new Stream(t, this, cursor);
+  }
+}
+
+export async function request(server, method, path, body, headers = {}) {
+  const init = { method, headers: { ...headers } };
+  if (body !== undefined) {
+    init.headers["content-type"] ??= "application/json";
+    init.body = typeof body === "string" ? body : JSON.stringify(body);
+  }
+  const answer = await fetch(server.url + path, init);
+  const text = await answer.text();
+  let json = text;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    // not JSON: the text itself
+  }
+  return { status: answer.status, headers: answer.headers, body: json };
+}
+
+/** One open event stream. Collects its events until it is closed. */
+export class Stream {
+  events = [];
+  ended = false;
+  done = false;
+
+  constructor(t, session, cursor) {
+    this.abort = new AbortController();
+    t.after(() => this.close());
+    const headers = { ...session.headers, ...(cursor ? { "last-event-id": cursor } : {}) };
+    this.reading = this.#read(`${session.server.url}/v1/sessions/${session.id}/stream`, headers);
+  }
+
+  async #read(url, headers) {
+    try {
+      const answer = await fetch(url, { headers, signal: this.abort.signal });
+      if (answer.status !== 200) throw new Error(`stream: ${answer.status} ${await answer.text()}`);
+      const decoder = new TextDecoder();
+      let buffer = "";
+      for await (const chunk of answer.body) {
+        buffer += decoder.decode(chunk, { stream: true });
+        const frames = buffer.split("\n\n");
+        buffer = frames.pop();
+        for (const frame of frames) this.#frame(frame);
+      }
+    } catch (error) {
+      this.error = error;
+    } finally {
+      this.ended = true;
+    }
+  }
+
+  #frame(frame) {
+    const field = (name) =>
+      frame
+        .split("\n")
+        .find((line) => line.startsWith(`${name}: `))
+        ?.slice(name.length + 2);
+    const data = field("data");
+    const id = field("id");
+    if (id) this.lastId = id;
+    if (data === "[DONE]") this.done = true;
+    else if (data) this.events.push({ id, ...JSON.parse(data) });
+  }
+
+  /** The first event for which `test` holds. */
+  wait(test, what, seconds) {
+    return eventually(
+      () => {
+        const found = this.events.find(test);
+        if (!found && this.ended) throw new Error(`the stream ended before ${what}: ${this.error ?? "orderly"}`);
+        return found;
+      },
+      what,
+      seconds,
+    );
+  }
+
+  type(type, seconds) {
+    return this.wait((event) => event.type === type, type, seconds);
+  }
+
+  call(call_id) {
+    const test = ({ item }) => item?.status === "action_required" && item.call_id === call_id;
+    return this.wait(test, `call ${call_id} asks for action`);
+  }
+
+  /** The status of the log, not the one that greets a new reader. */
+  status(status) {
+    return this.wait(
+      (event) => event.type === "session.status" && event.status === status && event.id,
+      `status ${status}`,
+    );
+  }
+
+  get text() {
+    return this.events
+      .filter((event) => event.type === "response.output_text.delta")
+      .map((event) => event.delta)
+      .join("");
+  }
+
+  /** Types and statuses of the events of the log, deltas aside: what has to be the same for every reader. */
+  get shape() {
+    return this.events
+      .filter((event) => event.id && !event.type.endsWith(".delta"))
+      .map((event) =>
+        [event.type, event.status ?? event.item?.status ?? event.response?.status].filter(Boolean).join(" "),
+      );
+  }
+
+  async close() {
+    this.abort.abort();
+    await this.reading;
+  }
+}
+
+export const LOOK = { type: "function", function: { name: "look", parameters: { type: "object", properties: {} } } };
