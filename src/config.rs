@@ -1,10 +1,12 @@
 //! Ring 1: what a deployment can set, by variables and secrets.
 
+use std::time::Duration;
+
 use crate::api::{Agent, Code, Error};
 use crate::provider::{Line, Provider};
 
 /// A deployment's settings.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `LAYBY_OPEN=true`: no keys are asked for. For local development.
     pub open: bool,
@@ -14,6 +16,8 @@ pub struct Config {
     pub agent: Option<Agent>,
     /// `LAYBY_PROVIDER`: the default provider, as JSON in the form of the contract.
     pub provider: Option<Provider>,
+    /// `LAYBY_HEARTBEAT_S`: seconds of silence after which a stream gets a sign of life; 1 to 30, by default 15.
+    pub heartbeat: Duration,
 }
 
 /// Where callers without keys belong in open mode.
@@ -40,7 +44,13 @@ impl Config {
                 }
             }
         }
+        let heartbeat = match get("LAYBY_HEARTBEAT_S").map(|text| text.parse()) {
+            None => 15,
+            Some(Ok(seconds @ 1..=30)) => seconds,
+            Some(_) => return Err("LAYBY_HEARTBEAT_S must be a whole number of seconds from 1 to 30".into()),
+        };
         Ok(Self {
+            heartbeat: Duration::from_secs(heartbeat),
             open: get("LAYBY_OPEN").is_some_and(|value| value == "true" || value == "1"),
             keys,
             agent: agent.map_err(|e| format!("LAYBY_AGENT: {e}"))?,

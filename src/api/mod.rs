@@ -10,12 +10,12 @@ mod route;
 mod view;
 
 pub use agent::{Agent, AgentTool};
-pub use create::{NewSession, create};
+pub use create::{NewSession, create, object};
 pub use error::{Code, Error};
 pub use event::{Command, command};
-pub use query::{ItemsQuery, Query, SnapshotQuery};
+pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use route::{Method, Route};
-pub use view::{Reply, SessionInfo, accepted, agent_view, items_page, nested, snapshot};
+pub use view::{Reply, SessionInfo, accepted, agent_view, events_page, items_page, message, nested, snapshot};
 
 /// The largest request body, in bytes.
 pub const MAX_BODY: usize = 8 * 1024 * 1024;

@@ -28,6 +28,20 @@ pub struct SnapshotQuery {
     pub item_limit: usize,
 }
 
+/// `GET …/events`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventsQuery {
+    /// The position; none: the beginning.
+    pub after: Option<String>,
+    /// The most events of one page.
+    pub limit: usize,
+    /// How long to wait for an event when there is none, in seconds.
+    pub wait: u64,
+}
+
+/// The longest wait for an event, in seconds.
+const MAX_WAIT: u64 = 25;
+
 impl Query {
     /// The value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -86,6 +100,23 @@ impl Query {
             include_items: self.flag("include_items", true)?,
             item_limit: self.limit("item_limit", 1000)?,
         })
+    }
+
+    /// As the query of a page of events.
+    pub fn events(&self) -> Result<EventsQuery, Error> {
+        self.only(&["after", "limit", "wait"])?;
+        let wait = match self.get("wait").map(str::parse) {
+            None => 0,
+            Some(Ok(wait @ 0..=MAX_WAIT)) => wait,
+            Some(_) => {
+                return Err(Error::invalid(
+                    "wait",
+                    format!("wait must be a whole number of seconds from 0 to {MAX_WAIT}"),
+                ));
+            }
+        };
+        let after = self.get("after").filter(|after| !after.is_empty()).map(str::to_string);
+        Ok(EventsQuery { after, limit: self.limit("limit", 100)?, wait })
     }
 
     /// The cursor of a stream request: `after`, else the header that a reconnecting EventSource sends.

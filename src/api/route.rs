@@ -17,6 +17,8 @@ pub enum Route {
     Events(String),
     /// `/v1/sessions/{id}/stream`
     Stream(String),
+    /// `/v1/sessions/{id}/ws`
+    Socket(String),
     /// `/v1/sessions/{id}/agent`
     Agent(String),
 }
@@ -54,6 +56,7 @@ impl Route {
             ["v1", "sessions", id, "items"] => Route::Items((*id).to_string()),
             ["v1", "sessions", id, "events"] => Route::Events((*id).to_string()),
             ["v1", "sessions", id, "stream"] => Route::Stream((*id).to_string()),
+            ["v1", "sessions", id, "ws"] => Route::Socket((*id).to_string()),
             ["v1", "sessions", id, "agent"] => Route::Agent((*id).to_string()),
             _ => return Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
         };
@@ -66,8 +69,11 @@ impl Route {
     /// The methods of a route.
     pub fn methods(&self) -> &'static [Method] {
         match self {
-            Route::Health | Route::Items(_) | Route::Stream(_) | Route::Agent(_) => &[Method::Get],
-            Route::Sessions | Route::Events(_) => &[Method::Post],
+            Route::Health | Route::Items(_) | Route::Stream(_) | Route::Socket(_) | Route::Agent(_) => {
+                &[Method::Get]
+            }
+            Route::Sessions => &[Method::Post],
+            Route::Events(_) => &[Method::Get, Method::Post],
             Route::Session(_) => &[Method::Get, Method::Delete],
         }
     }
@@ -76,9 +82,12 @@ impl Route {
     pub fn session(&self) -> Option<&str> {
         match self {
             Route::Health | Route::Sessions => None,
-            Route::Session(id) | Route::Items(id) | Route::Events(id) | Route::Stream(id) | Route::Agent(id) => {
-                Some(id)
-            }
+            Route::Session(id)
+            | Route::Items(id)
+            | Route::Events(id)
+            | Route::Stream(id)
+            | Route::Socket(id)
+            | Route::Agent(id) => Some(id),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Agent;
 use crate::session::{
-    AgentId, Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Seconds, Session, Status,
+    AgentId, Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Seconds, Session, Status,
 };
 
 /// A whole answer.
@@ -52,7 +52,13 @@ pub struct SessionInfo {
 }
 
 /// The snapshot, without items.
-pub fn snapshot(info: &SessionInfo, session: &Session, items: Vec<Value>, pending: &[Item]) -> Value {
+pub fn snapshot(
+    info: &SessionInfo,
+    session: &Session,
+    items: Vec<Value>,
+    pending: &[Item],
+    subscribers: usize,
+) -> Value {
     let state = &session.state;
     let last = state.last.as_ref().map(|last| {
         let (status, error) = match &last.outcome {
@@ -80,7 +86,7 @@ pub fn snapshot(info: &SessionInfo, session: &Session, items: Vec<Value>, pendin
         "active_response_id": state.turn().map(|turn| &turn.head.response_id),
         "last_response": last, "last_task_error": state.last_error(),
         "pending_tool_calls": calls.collect::<Vec<_>>(), "queue": queue.collect::<Vec<_>>(),
-        "usage": state.usage, "cursor": session.cursor().text(&session.id), "items": items,
+        "usage": state.usage, "cursor": session.cursor().text(&session.id), "subscribers": subscribers, "items": items,
     })
 }
 
@@ -91,6 +97,26 @@ pub fn items_page(items: &[(Item, Status)], has_more: bool) -> Value {
         "first_id": items.first().map(|(item, _)| &item.id), "last_id": items.last().map(|(item, _)| &item.id),
         "has_more": has_more,
     })
+}
+
+/// An event as JSON, with the cursor after it.
+pub fn message(data: &str, cursor: Option<&str>) -> String {
+    match (cursor, data.strip_prefix('{')) {
+        (Some(cursor), Some(rest)) => format!("{{\"cursor\":\"{cursor}\",{rest}"),
+        _ => data.to_string(),
+    }
+}
+
+/// A page of events and the position after it.
+pub fn events_page(session: &Session, page: &Page) -> Reply {
+    let events = page.events.iter().map(|event| {
+        let cursor = event.cursor.map(|cursor| cursor.text(&session.id));
+        message(&event.data, cursor.as_deref())
+    });
+    let data = events.collect::<Vec<_>>().join(",");
+    let cursor = page.cursor.text(&session.id);
+    let body = format!(r#"{{"object":"list","data":[{data}],"cursor":"{cursor}","has_more":{}}}"#, page.more);
+    Reply { status: 200, headers: Vec::new(), body }
 }
 
 /// An item in the form of the snapshot: its keys top level and under `data`.

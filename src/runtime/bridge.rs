@@ -1,97 +1,60 @@
-//! The stream's body: the worker holds it, not the session's object, which can therefore sleep under a listening client.
+//! The bridge: the worker holds the client's stream, not the session's object, which can therefore sleep under a
+//! listening client.
 //!
 //! The object's frames come over a hibernatable socket, ready-made: a line with the position, then text of the stream.
 //! When the object goes away the worker dials again with the last position that it passed on, and the client notices
 //! nothing. What was missed comes in pages by plain requests; the socket carries the live tail only.
 
-use std::cell::Cell;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures::channel::{mpsc, oneshot};
-use futures::{FutureExt, Stream, StreamExt};
-use worker::{Delay, Headers, Request, Response, WebSocket, WebsocketEvent};
+use futures::channel::oneshot;
+use futures::future::Fuse;
+use futures::{FutureExt, StreamExt};
+use worker::{Delay, Request, Response, WebSocket, WebsocketEvent};
 
 use super::http;
-use super::router::{Object, internal};
+use super::router::Object;
 use crate::api::Error;
 use crate::session::SessionId;
-use crate::sse;
 
-/// Silence after which a heartbeat is sent.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Bytes that may wait for a slow client. A client that lets more pile up is cut off and resumes with its cursor.
-const BUFFER: usize = 4 * 1024 * 1024;
 /// Dials without success before a stream is given up.
 const DIALS: u32 = 8;
 /// What the object sends when the session is gone.
 pub const END: &str = "!end";
 
-/// Answers `GET …/stream`.
-pub async fn stream(object: &Object, req: &Request, request_id: &str) -> Result<Response, Error> {
-    let cursor = http::query(req).cursor(http::header(req, "last-event-id"))?;
-    // Percent-encoded or foreign characters are no cursor; the object says so in its own words.
-    let cursor =
-        cursor.map(|cursor| cursor.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').collect::<String>());
-    let first = object.dial(cursor.as_deref(), request_id).await?;
-    if first.status_code() >= 400 {
-        return Ok(first);
-    }
-    let (tx, frames) = mpsc::unbounded();
-    let (alive, gone) = oneshot::channel();
-    let waiting = Rc::new(Cell::new(0));
-    let body = Body { frames, waiting: waiting.clone(), _alive: alive };
-    let pump = Pump {
-        object: object.clone(),
-        session: SessionId(object.id.clone()),
-        cursor,
-        tx,
-        waiting,
-        request_id: request_id.into(),
-    };
-    worker::wasm_bindgen_futures::spawn_local(pump.run(first, gone));
-    let headers = Headers::new();
-    let set = || -> worker::Result<()> {
-        headers.set("content-type", "text/event-stream; charset=utf-8")?;
-        headers.set("cache-control", "no-cache, no-transform")?;
-        headers.set("x-accel-buffering", "no")
-    };
-    set().map_err(internal)?;
-    Response::from_stream(body).map(|answer| answer.with_headers(headers)).map_err(internal)
+/// Tells that the client has gone.
+pub type Gone = Fuse<oneshot::Receiver<()>>;
+
+/// Where a client's events go. Every method says whether the client is still there and keeps up.
+pub trait Sink {
+    /// Passes on frames.
+    fn frames(&self, frames: &str) -> bool;
+    /// Passes on a sign of life.
+    fn heartbeat(&self, session: &SessionId) -> bool;
+    /// Says that the stream has come to an orderly end.
+    fn end(&self);
+    /// Whether so much waits for the client that it is better to wait for it.
+    fn is_full(&self) -> bool;
 }
 
-/// The body of one subscriber. Its drop, when the client has gone, ends the pump.
-struct Body {
-    frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
-    _alive: oneshot::Sender<()>,
-}
-
-impl Stream for Body {
-    type Item = worker::Result<Vec<u8>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = futures::ready!(self.frames.poll_next_unpin(cx));
-        if let Some(frame) = &next {
-            self.waiting.set(self.waiting.get().saturating_sub(frame.len()));
-        }
-        Poll::Ready(next.map(Ok))
-    }
-}
-
-struct Pump {
-    object: Object,
-    session: SessionId,
-    cursor: Option<String>,
-    tx: mpsc::UnboundedSender<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
-    request_id: String,
+/// Brings a session's events to one client.
+pub struct Bridge<S> {
+    /// The session's object.
+    pub object: Object,
+    /// The client.
+    pub sink: S,
+    /// The position after what was passed on.
+    pub cursor: Option<String>,
+    /// The request that began it.
+    pub request_id: String,
+    /// Silence after which a heartbeat is sent.
+    pub heartbeat: Duration,
 }
 
 /// Why a socket was left.
 enum Left {
+    /// It was no socket but a page, and there is more.
+    Page,
     /// The object went away: dial again.
     Object,
     /// The client went away, or was too slow: stop.
@@ -100,91 +63,81 @@ enum Left {
     Session,
 }
 
-impl Pump {
-    async fn run(mut self, first: Response, gone: oneshot::Receiver<()>) {
-        let mut gone = gone.fuse();
-        let mut answer = Some(first);
-        let mut failures = 0;
-        if !self.heartbeat() {
+/// The position that a request asks for.
+pub fn cursor(req: &Request) -> Result<Option<String>, Error> {
+    let cursor = http::query(req).cursor(http::header(req, "last-event-id"))?;
+    // It becomes part of a path. What cannot be one is refused by the object, in its own words.
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    Ok(cursor.map(|cursor| if cursor.chars().all(plain) { cursor } else { "malformed".into() }))
+}
+
+impl<S: Sink> Bridge<S> {
+    /// Follows the session until the client or the session goes. `first` is the answer to the first dial.
+    pub async fn run(mut self, first: Response, mut gone: Gone) {
+        let session = SessionId(self.object.id.clone());
+        if !self.sink.heartbeat(&session) {
             return;
         }
+        let mut answer = Some(first);
+        let mut failures = 0;
         loop {
             let left = match answer.take() {
-                Some(answer) => match self.follow(answer, &mut gone).await {
-                    Ok(left) => {
-                        failures = 0;
-                        left
-                    }
-                    Err(e) => {
-                        worker::console_warn!("stream of {}: {e}", self.session);
-                        Some(Left::Object)
-                    }
-                },
-                None => Some(Left::Object),
+                Some(answer) => {
+                    failures = 0;
+                    self.follow(answer, &session, &mut gone).await.unwrap_or_else(|e| {
+                        worker::console_warn!("stream of {session}: {e}");
+                        Left::Object
+                    })
+                }
+                None => Left::Object,
             };
             match left {
-                Some(Left::Client) => return,
-                Some(Left::Session) => {
-                    self.push(sse::DONE.as_bytes().to_vec());
-                    return;
-                }
-                Some(Left::Object) => {
+                Left::Client => return,
+                Left::Session => return self.sink.end(),
+                Left::Page => {}
+                Left::Object => {
                     failures += 1;
-                    if failures > DIALS {
+                    let pause = Delay::from(Duration::from_millis(25 << failures));
+                    if failures > DIALS || !stays(pause, &mut gone).await {
                         return;
                     }
-                    Delay::from(Duration::from_millis(25 << failures)).await;
                 }
-                None => {} // a page was passed on; there is more
-            }
-            if self.tx.is_closed() {
-                return;
             }
             match self.object.dial(self.cursor.as_deref(), &self.request_id).await {
-                Ok(again) if again.status_code() == 404 => answer = self.end(),
+                // Deleted while nobody was connected to it.
+                Ok(again) if again.status_code() == 404 => return self.sink.end(),
                 Ok(again) if again.status_code() < 400 => answer = Some(again),
                 Ok(_) | Err(_) => {}
             }
         }
     }
 
-    /// The session was deleted while nobody was connected to it.
-    fn end(&self) -> Option<Response> {
-        self.push(sse::DONE.as_bytes().to_vec());
-        self.tx.close_channel();
-        None
-    }
-
-    /// Passes on what one dial brought. `None`: it was a page, and there is more.
     async fn follow(
         &mut self,
         mut answer: Response,
-        gone: &mut futures::future::Fuse<oneshot::Receiver<()>>,
-    ) -> worker::Result<Option<Left>> {
+        session: &SessionId,
+        gone: &mut Gone,
+    ) -> worker::Result<Left> {
         if answer.status_code() != 101 {
             let page = answer.text().await?;
-            if !self.pass(&page) {
-                return Ok(Some(Left::Client));
+            let mut there = self.pass(&page);
+            while there && self.sink.is_full() {
+                there = stays(Delay::from(Duration::from_millis(10)), gone).await;
             }
-            self.drain(gone).await;
-            return Ok(None);
+            return Ok(if there { Left::Page } else { Left::Client });
         }
-        let Some(socket) = answer.websocket() else { return Ok(Some(Left::Object)) };
-        let left = self.listen(&socket, gone).await?;
+        let Some(socket) = answer.websocket() else { return Ok(Left::Object) };
+        let left = self.listen(&socket, session, gone).await?;
         drop(socket.close::<String>(None, None)); // it may be closed already
-        Ok(Some(left))
+        Ok(left)
     }
 
-    async fn listen(
-        &mut self,
-        socket: &WebSocket,
-        gone: &mut futures::future::Fuse<oneshot::Receiver<()>>,
-    ) -> worker::Result<Left> {
+    async fn listen(&mut self, socket: &WebSocket, session: &SessionId, gone: &mut Gone) -> worker::Result<Left> {
         let mut events = socket.events()?;
         socket.accept()?; // after events(), or the first frames are missed
-        let mut beat = Delay::from(HEARTBEAT).fuse();
+        let mut beat = Delay::from(self.heartbeat).fuse();
         loop {
-            futures::select_biased! {
+            let there = futures::select_biased! {
                 _ = &mut *gone => return Ok(Left::Client),
                 event = events.next().fuse() => {
                     let Some(Ok(WebsocketEvent::Message(message))) = event else { return Ok(Left::Object) };
@@ -192,18 +145,14 @@ impl Pump {
                     if text == END {
                         return Ok(Left::Session);
                     }
-                    if !self.pass(&text) {
-                        return Ok(Left::Client);
-                    }
-                    beat = Delay::from(HEARTBEAT).fuse();
+                    self.pass(&text)
                 }
-                () = beat => {
-                    if !self.heartbeat() {
-                        return Ok(Left::Client);
-                    }
-                    beat = Delay::from(HEARTBEAT).fuse();
-                }
+                () = beat => self.sink.heartbeat(session),
+            };
+            if !there {
+                return Ok(Left::Client);
             }
+            beat = Delay::from(self.heartbeat).fuse();
         }
     }
 
@@ -211,32 +160,15 @@ impl Pump {
     fn pass(&mut self, batch: &str) -> bool {
         let Some((cursor, frames)) = batch.split_once('\n') else { return true };
         self.cursor = Some(cursor.to_string());
-        frames.is_empty() || self.push(frames.as_bytes().to_vec())
+        frames.is_empty() || self.sink.frames(frames)
     }
+}
 
-    /// Waits until the client has taken most of what waits for it.
-    async fn drain(&self, gone: &mut futures::future::Fuse<oneshot::Receiver<()>>) {
-        while self.waiting.get() > BUFFER / 8 {
-            let mut pause = Delay::from(Duration::from_millis(10)).fuse();
-            futures::select_biased! {
-                _ = &mut *gone => return,
-                () = pause => {}
-            }
-        }
-    }
-
-    fn heartbeat(&self) -> bool {
-        let mut frame = String::new();
-        let id = &self.session;
-        let data = format!(r#"{{"type":"session.heartbeat","session_id":"{id}","conversation_id":"{id}"}}"#);
-        sse::frame(&mut frame, "session.heartbeat", &data, None);
-        self.push(frame.into_bytes())
-    }
-
-    /// Whether the client is still there and keeps up.
-    fn push(&self, frame: Vec<u8>) -> bool {
-        let waiting = self.waiting.get().saturating_add(frame.len());
-        self.waiting.set(waiting);
-        waiting <= BUFFER && self.tx.unbounded_send(frame).is_ok()
+/// Waits; false if the client has gone meanwhile.
+async fn stays(pause: Delay, gone: &mut Gone) -> bool {
+    let mut pause = pause.fuse();
+    futures::select_biased! {
+        _ = &mut *gone => false,
+        () = pause => true,
     }
 }

@@ -4,15 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use worker::{AbortController, State, WebSocket};
+use worker::{AbortController, Delay, State, WebSocket};
 
 use super::bridge::END;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{self, Code, Error, ItemsQuery, MAX_QUEUE, MAX_ROUNDS, Reply, SessionInfo, SnapshotQuery};
+use crate::api::{self, Code, Error, MAX_QUEUE, MAX_ROUNDS, Reply, SessionInfo};
 use crate::session::{
-    Alarm, Answer, Context, Cursor, Effects, Event, Input, Item, ItemId, Kind, Log, Phase, Rejected, Seq, Session,
-    SessionId, SessionStatus, Settings, Status, Unreadable,
+    Alarm, Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId,
+    Seq, Session, SessionId, Settings, Unreadable,
 };
 use crate::sse;
 
@@ -20,8 +20,8 @@ use crate::sse;
 const WATCHDOG: u64 = 30;
 /// Seconds without progress after which a turn that keeps being interrupted by restarts is given up.
 const PATIENCE: u64 = 300;
-/// The most that a subscriber is sent when it attaches, in bytes; what it missed beyond that comes in pages.
-const PAGE: usize = 256 * 1024;
+/// Deltas of less than this are sent together, the first of an item aside.
+const COALESCE: Duration = Duration::from_millis(25);
 /// Text that a crash may cost: a checkpoint is due after so much of it…
 const CHECKPOINT_BYTES: usize = 16 * 1024;
 /// … or so long, in milliseconds.
@@ -29,10 +29,12 @@ const CHECKPOINT_MILLIS: u64 = 2000;
 
 /// The driver of one session.
 pub struct Driver {
-    state: State,
+    /// The platform's handle of the object.
+    pub state: State,
     /// The storage.
     pub store: Store,
-    live: RefCell<Option<Live>>,
+    /// The session, once it has been loaded.
+    pub live: RefCell<Option<Live>>,
     /// When the alarm goes off, in Unix seconds, as far as this instance knows.
     alarm_at: Cell<Option<u64>>,
 }
@@ -46,14 +48,8 @@ pub struct Live {
     request: Option<AbortController>,
     unsaved: usize,
     saved_at: u64,
-}
-
-/// Frames for one subscriber.
-pub struct Batch {
-    /// A line with the position, then the frames.
-    pub text: String,
-    /// Whether more was missed than fits.
-    pub more: bool,
+    published_at: u64,
+    flush_is_due: bool,
 }
 
 impl Driver {
@@ -70,8 +66,9 @@ impl Driver {
         }
         let state = crate::session::State::new(info.created_at);
         self.store.create(&id, &info, &state)?;
+        self.store.sql.take_written(); // what is counted is turns
         let session = Session::load(id, settings(&info), state, Vec::new());
-        let body = api::snapshot(&info, &session, Vec::new(), &[]);
+        let body = api::snapshot(&info, &session, Vec::new(), &[], 0);
         *self.live.borrow_mut() = Some(Live::new(session, info));
         Ok(Reply::json(201, &body))
     }
@@ -82,6 +79,7 @@ impl Driver {
             return Ok(());
         }
         let Some(Stored { id, info, state, open }) = self.store.load()? else { return Err(Error::no_session(id)) };
+        worker::console_debug!("{id} woke");
         let session = Session::load(id, settings(&info), state, open);
         *self.live.borrow_mut() = Some(Live::new(session, info));
         self.perform(Input::Recover).map(drop)
@@ -119,21 +117,63 @@ impl Driver {
     }
 
     /// Writes and publishes. One synchronous block.
-    fn commit(&self, live: &mut Live, effects: &Effects) -> Result<(), Unreadable> {
-        if !effects.append.is_empty() {
+    fn commit(self: &Rc<Self>, live: &mut Live, effects: &Effects) -> Result<(), Unreadable> {
+        if effects.append.is_empty() {
+            let recent = clock::millis().saturating_sub(live.published_at) < COALESCE.as_millis() as u64;
+            if recent && !live.session.has_unseen_item() {
+                self.flush_soon(live);
+                return Ok(());
+            }
+        } else {
             self.store.append(&effects.append, &live.session.state)?;
         }
-        let events = live.session.publish(&effects.append, &self.store)?;
+        self.publish(live, &effects.append)?;
+        for record in &effects.append {
+            if let Entry::Ended { turn, outcome, .. } = &record.entry {
+                log_turn(&live.session.id, &turn.response_id, outcome, self.store.sql.take_written());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends to all subscribers what there is to show now, encoded once.
+    fn publish(&self, live: &mut Live, appended: &[Record]) -> Result<(), Unreadable> {
+        let events = live.session.publish(appended, &self.store)?;
         if events.is_empty() {
             return Ok(());
         }
         self.save_open(live, &events)?;
+        live.published_at = clock::millis();
         let text = batch(&live.session, live.session.cursor(), &events);
         for socket in self.state.get_websockets() {
             // One that has just gone is about to be closed anyway.
             drop(socket.send_with_str(&text));
         }
         Ok(())
+    }
+
+    /// Lets deltas gather that come faster than readers can tell apart.
+    fn flush_soon(self: &Rc<Self>, live: &mut Live) {
+        if std::mem::replace(&mut live.flush_is_due, true) {
+            return;
+        }
+        let driver = self.clone();
+        self.state.wait_until(async move {
+            Delay::from(COALESCE).await;
+            driver.flush();
+        });
+    }
+
+    /// Sends what has gathered. Also before anybody reads the stream: a replay ends where the live events go on.
+    pub fn flush(&self) {
+        let mut slot = self.live.borrow_mut();
+        let Some(live) = slot.as_mut() else { return };
+        if std::mem::take(&mut live.flush_is_due)
+            && let Err(e) = self.publish(live, &[])
+        {
+            worker::console_error!("{e}");
+            *slot = None; // memory may be ahead of what was shown: read it again
+        }
     }
 
     /// Writes a checkpoint of the open items when enough has been written since the last one.
@@ -166,6 +206,7 @@ impl Driver {
             return;
         }
         self.alarm_at.set(Some(due));
+        self.store.sql.count_alarm();
         let storage = self.state.storage();
         // Deadlines are in whole seconds: go off just after, not just before.
         let set =
@@ -201,34 +242,6 @@ impl Driver {
         live.request.as_ref().filter(|_| current).map(|request| f(live, request))
     }
 
-    /// `GET /v1/sessions/{id}`.
-    pub fn snapshot(&self, query: &SnapshotQuery) -> Result<Reply, Error> {
-        self.read(|live| {
-            let mut items = Vec::new();
-            if query.include_items {
-                let list = ItemsQuery { limit: query.item_limit, after: None, before: None, descending: true };
-                let (page, _) = self.page(live, &list)?;
-                items = page.iter().rev().map(|(item, status)| api::nested(item, *status)).collect();
-            }
-            let calls = live.session.state.open_calls().iter();
-            let pending = calls.map(|call| self.store.item(call.seq)).collect::<Result<Vec<Item>, _>>()?;
-            Ok(Reply::json(200, &api::snapshot(&live.info, &live.session, items, &pending)))
-        })
-    }
-
-    /// `GET …/items`.
-    pub fn items(&self, query: &ItemsQuery) -> Result<Reply, Error> {
-        self.read(|live| {
-            let (page, more) = self.page(live, query)?;
-            Ok(Reply::json(200, &api::items_page(&page, more)))
-        })
-    }
-
-    /// `GET …/agent`.
-    pub fn agent(&self) -> Result<Reply, Error> {
-        self.read(|live| Ok(Reply::json(200, &api::agent_view(&live.info))))
-    }
-
     /// `DELETE /v1/sessions/{id}`.
     pub async fn delete(&self, id: &str) -> Result<Reply, Error> {
         if let Some(request) = self.live.borrow_mut().take().and_then(|live| live.request) {
@@ -244,124 +257,31 @@ impl Driver {
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }
 
-    /// What a subscriber has to be sent first.
-    pub fn catch_up(&self, cursor: Option<&str>) -> Result<Batch, Error> {
-        self.read(|live| {
-            let session = &live.session;
-            let Some(cursor) = cursor else {
-                return Ok(Batch { text: greeting(session, &self.store)?, more: false });
-            };
-            let from = Cursor::parse(cursor, &session.id)?;
-            if from > session.cursor() {
-                return Err(crate::session::Malformed::Future.into());
-            }
-            let page = session.replay(from, PAGE, &self.store)?;
-            Ok(Batch { text: batch(session, page.cursor, &page.events), more: page.more })
-        })
-    }
-
     /// Takes a subscriber on and sends it its first frames.
     pub fn attach(&self, socket: &WebSocket, first: &str) -> worker::Result<()> {
         self.state.accept_web_socket(socket);
         socket.send_with_str(first)
     }
-
-    fn read<R>(&self, f: impl FnOnce(&Live) -> Result<R, Error>) -> Result<R, Error> {
-        let slot = self.live.borrow();
-        f(slot.as_ref().ok_or_else(|| Error::new(Code::NotFound, "this session was deleted"))?)
-    }
-
-    /// A page of items with their status, in the order asked for, and whether there are more.
-    fn page(&self, live: &Live, query: &ItemsQuery) -> Result<(Vec<(Item, Status)>, bool), Error> {
-        let queue = &live.session.state.queue;
-        let find = |id: &Option<String>, name: &str| -> Result<Option<Place>, Error> {
-            let Some(id) = id else { return Ok(None) };
-            if let Some(n) = queue.iter().position(|waiting| waiting.item_id == ItemId(id.clone())) {
-                return Ok(Some(Place::Queue(n)));
-            }
-            let place = self.store.place_of(id)?;
-            place.map(Place::Log).map(Some).ok_or_else(|| Error {
-                param: Some(name.into()),
-                ..Error::new(Code::NotFound, format!("there is no item {id} in this session"))
-            })
-        };
-        let (after, before) = (find(&query.after, "after")?, find(&query.before, "before")?);
-        let inside = |place: Place| {
-            let (low, high) = if query.descending { (before, after) } else { (after, before) };
-            low.is_none_or(|low| place > low) && high.is_none_or(|high| place < high)
-        };
-        let want = query.limit + 1;
-        let mut page: Vec<(Item, Status)> = Vec::new();
-        let logged = |page: &mut Vec<(Item, Status)>| -> Result<(), Error> {
-            let mut beyond = match after {
-                Some(Place::Log(seq)) => Some(seq),
-                Some(Place::Queue(_)) if !query.descending => return Ok(()),
-                Some(Place::Queue(_)) | None => None,
-            };
-            while page.len() < want {
-                let items = self.store.items(beyond, query.descending, want - page.len())?;
-                let Some((last, _)) = items.last() else { break };
-                beyond = Some(*last);
-                let inside = items.into_iter().filter(|(seq, _)| inside(Place::Log(*seq)));
-                page.extend(self.with_status(live, inside.map(|(_, item)| item).collect())?);
-            }
-            Ok(())
-        };
-        let queued = |page: &mut Vec<(Item, Status)>| -> Result<(), Error> {
-            let places: Vec<usize> =
-                if query.descending { (0..queue.len()).rev().collect() } else { (0..queue.len()).collect() };
-            for n in places {
-                let Some(waiting) = queue.get(n).filter(|_| inside(Place::Queue(n)) && page.len() < want) else {
-                    continue;
-                };
-                page.push((self.store.item(waiting.seq)?, Status::Queued));
-            }
-            Ok(())
-        };
-        if query.descending {
-            queued(&mut page)?;
-            logged(&mut page)?;
-        } else {
-            logged(&mut page)?;
-            queued(&mut page)?;
-        }
-        let more = page.len() > query.limit;
-        page.truncate(query.limit);
-        Ok((page, more))
-    }
-
-    fn with_status(&self, live: &Live, items: Vec<Item>) -> Result<Vec<(Item, Status)>, Unreadable> {
-        let open = live.session.state.open_calls();
-        items
-            .into_iter()
-            .map(|item| {
-                let status = match &item.kind {
-                    Kind::FunctionCall { call_id, .. } if open.iter().any(|call| call.call_id == *call_id) => {
-                        Status::ActionRequired
-                    }
-                    Kind::FunctionCall { call_id, .. } => match self.store.output_of(call_id)? {
-                        Some(output) if output.status != Status::Completed => Status::Cancelled,
-                        _ => item.status,
-                    },
-                    _ => item.status,
-                };
-                Ok((item, status))
-            })
-            .collect()
-    }
-}
-
-/// Where an item is: in the log, or in the queue behind it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Log(Seq),
-    Queue(usize),
 }
 
 impl Live {
     fn new(session: Session, info: SessionInfo) -> Self {
-        Self { session, info, request: None, unsaved: 0, saved_at: clock::millis() }
+        let now = clock::millis();
+        Self { session, info, request: None, unsaved: 0, saved_at: now, published_at: 0, flush_is_due: false }
     }
+}
+
+/// One line per turn, without content.
+fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_written: usize) {
+    let (status, code) = match outcome {
+        Outcome::Completed => ("completed", None),
+        Outcome::Incomplete(reason) => ("incomplete", Some(reason.as_str())),
+        Outcome::Failed(failure) => ("failed", Some(failure.code.as_str())),
+        Outcome::Cancelled => ("cancelled", None),
+    };
+    let line = serde_json::json!({"event": "turn", "session": session, "response": turn, "status": status,
+        "code": code, "rows_written": rows_written});
+    worker::console_log!("{line}");
 }
 
 fn settings(info: &SessionInfo) -> Settings {
@@ -376,7 +296,7 @@ fn settings(info: &SessionInfo) -> Settings {
 }
 
 /// Frames for subscribers: encoded once for all of them.
-fn batch(session: &Session, cursor: Cursor, events: &[Event]) -> String {
+pub fn batch(session: &Session, cursor: Cursor, events: &[Event]) -> String {
     let mut text = cursor.text(&session.id);
     text.push('\n');
     for event in events {
@@ -384,23 +304,6 @@ fn batch(session: &Session, cursor: Cursor, events: &[Event]) -> String {
         sse::frame(&mut text, event.kind, &event.data, id.as_deref());
     }
     text
-}
-
-/// The first frames of a subscriber without a cursor. The last one brings the position, so that it can resume at once. A
-/// status at rest must not look like an event of the log, so its position follows in a frame of its own.
-fn greeting(session: &Session, log: &Store) -> Result<String, Unreadable> {
-    let cursor = session.cursor().text(&session.id);
-    let mut text = format!("{cursor}\n");
-    let events = session.greeting(log)?;
-    let resting = matches!(session.state.status(), SessionStatus::Idle | SessionStatus::Failed);
-    for (n, event) in events.iter().enumerate() {
-        let last = n + 1 == events.len() && !resting;
-        sse::frame(&mut text, event.kind, &event.data, last.then_some(cursor.as_str()));
-    }
-    if resting {
-        sse::id_only(&mut text, &cursor);
-    }
-    Ok(text)
 }
 
 impl From<Unreadable> for Error {

@@ -21,6 +21,11 @@ pub fn respond(reply: Reply) -> worker::Result<Response> {
     Ok(Response::builder().with_status(reply.status).with_headers(headers).fixed(reply.body.into_bytes()))
 }
 
+/// JSON that is text already, as the platform's answer.
+pub fn respond_json(body: String) -> worker::Result<Response> {
+    respond(Reply { status: 200, headers: Vec::new(), body })
+}
+
 /// A request's header.
 pub fn header(req: &Request, name: &str) -> Option<String> {
     req.headers().get(name).ok().flatten()

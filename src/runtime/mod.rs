@@ -1,11 +1,15 @@
 //! Ring 2: the only code that names the platform. It performs what the rings inside decide, and decides nothing itself.
 
+mod body;
 mod bridge;
 mod clock;
 mod driver;
 mod http;
 mod model;
+mod poll;
+mod reads;
 mod router;
 mod rows;
 mod session;
+mod socket;
 mod store;

@@ -3,7 +3,7 @@
 use worker::{Context, Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub, event};
 
 use super::http::{self, REQUEST_ID, SESSION};
-use super::{bridge, clock};
+use super::{body, clock, poll, socket};
 use crate::api::{self, Code, Error, Method, Reply, Route};
 use crate::config::Config;
 use crate::session::{Mint, SessionId};
@@ -21,6 +21,9 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
     let headers = answer.headers().clone();
     headers.set(REQUEST_ID, &request_id)?;
     headers.set("server-timing", &format!("total;dur={}", clock::millis().saturating_sub(began)))?;
+    if status == 101 {
+        return Ok(answer); // its socket would not survive being taken apart
+    }
     let (_, body) = answer.into_parts();
     Ok(Response::builder().with_status(status).with_headers(headers).body(body))
 }
@@ -38,7 +41,9 @@ async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response
     }
     let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint: None, id: id.to_string() };
     match (&route, method) {
-        (Route::Stream(_), _) => bridge::stream(&object, &req, request_id).await,
+        (Route::Stream(_), _) => body::stream(object, &req, &config, request_id).await,
+        (Route::Socket(_), _) => socket::socket(object, &req, &config, request_id).await,
+        (Route::Events(_), Method::Get) => poll::events(&object, &req, request_id).await,
         (_, Method::Post) => {
             http::must_be_json(&req)?;
             let body = http::body(&mut req).await?;
@@ -94,6 +99,12 @@ impl Object {
         let mut request = self.request(&path, HttpMethod::Get, None, request_id).map_err(internal)?;
         request.headers_mut().and_then(|headers| headers.set("upgrade", "websocket")).map_err(internal)?;
         self.fetch(request).await
+    }
+
+    /// Posts an event.
+    pub async fn post_event(&self, body: String, request_id: &str) -> Result<Response, Error> {
+        let path = format!("/v1/sessions/{}/events", self.id);
+        self.fetch(self.request(&path, HttpMethod::Post, Some(body), request_id).map_err(internal)?).await
     }
 
     fn request(

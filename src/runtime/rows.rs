@@ -1,4 +1,7 @@
-//! Small helpers over the platform's SQL: rows of text and numbers, with errors in our words.
+//! A thin layer over the platform's SQL: rows of text and numbers, errors in our words, and a count of what is billed.
+
+use std::cell::Cell;
+use std::rc::Rc;
 
 use worker::{SqlStorage, SqlStorageValue};
 
@@ -31,10 +34,36 @@ impl Row {
     }
 }
 
-/// Runs a query and returns its rows.
-pub fn query(sql: &SqlStorage, query: &str, args: Vec<SqlStorageValue>) -> Result<Vec<Row>, Unreadable> {
-    let cursor = sql.exec(query, args).map_err(storage)?;
-    cursor.raw().map(|row| row.map(|row| Row(row.into_iter())).map_err(storage)).collect()
+/// An object's SQL.
+#[derive(Clone)]
+pub struct Sql {
+    inner: SqlStorage,
+    written: Rc<Cell<usize>>,
+}
+
+impl Sql {
+    /// Over the platform's.
+    pub fn new(inner: SqlStorage) -> Self {
+        Self { inner, written: Rc::new(Cell::new(0)) }
+    }
+
+    /// Runs a query and returns its rows.
+    pub fn query(&self, query: &str, args: Vec<SqlStorageValue>) -> Result<Vec<Row>, Unreadable> {
+        let cursor = self.inner.exec(query, args).map_err(storage)?;
+        let rows = cursor.raw().map(|row| row.map(|row| Row(row.into_iter())).map_err(storage)).collect();
+        self.written.set(self.written.get().saturating_add(cursor.rows_written()));
+        rows
+    }
+
+    /// Counts a row that the platform bills without a query: an alarm that was set.
+    pub fn count_alarm(&self) {
+        self.written.set(self.written.get().saturating_add(1));
+    }
+
+    /// Rows written since the last time this was asked.
+    pub fn take_written(&self) -> usize {
+        self.written.take()
+    }
 }
 
 /// A number as a query's argument.

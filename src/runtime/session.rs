@@ -75,6 +75,7 @@ impl Session {
             (Route::Session(_), _) => driver.snapshot(&query.snapshot()?)?,
             (Route::Items(_), _) => driver.items(&query.items()?)?,
             (Route::Agent(_), _) => driver.agent()?,
+            (Route::Events(_), Method::Get) => driver.events(&query.events()?)?,
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
                 let command = api::command(&body)?;
@@ -82,7 +83,7 @@ impl Session {
                 api::accepted(&answer, &cursor)
             }
             (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
-            (Route::Health | Route::Sessions, _) => return Err(Error::no_session(&id)),
+            (Route::Health | Route::Sessions | Route::Socket(_), _) => return Err(Error::no_session(&id)),
         };
         respond(reply)
     }

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use worker::{SqlStorage, SqlStorageValue};
 
-use super::rows::{Row, maybe, number, query, text};
+use super::rows::{Row, Sql, maybe, number, text};
 use crate::api::SessionInfo;
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
@@ -31,7 +31,8 @@ const SCHEMA: &str = "
 /// The storage of one session's object.
 #[derive(Clone)]
 pub struct Store {
-    sql: SqlStorage,
+    /// The object's SQL.
+    pub sql: Sql,
 }
 
 /// What is loaded when an object wakes: some small rows, however long the transcript is.
@@ -62,17 +63,17 @@ struct Checkpoint {
 impl Store {
     /// Over the object's SQL.
     pub fn new(sql: SqlStorage) -> Self {
-        Self { sql }
+        Self { sql: Sql::new(sql) }
     }
 
     /// Reads what is needed to go on; none if the session was never made.
     pub fn load(&self) -> Result<Option<Stored>, Unreadable> {
-        let made = query(&self.sql, "SELECT 1 FROM sqlite_master WHERE name = 'cell'", Vec::new())?;
+        let made = self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'cell'", Vec::new())?;
         if made.is_empty() {
             return Ok(None);
         }
         let (mut head, mut state, mut checkpoint) = (None, None, None);
-        for mut row in query(&self.sql, "SELECT name, value FROM cell", Vec::new())? {
+        for mut row in self.sql.query("SELECT name, value FROM cell", Vec::new())? {
             match row.text().as_str() {
                 "session" => head = Some(json::<Head>(&row.text())?),
                 "state" => state = Some(json::<State>(&row.text())?),
@@ -87,7 +88,7 @@ impl Store {
 
     /// Makes the session.
     pub fn create(&self, id: &SessionId, info: &SessionInfo, state: &State) -> Result<(), Unreadable> {
-        query(&self.sql, SCHEMA, Vec::new())?;
+        self.sql.query(SCHEMA, Vec::new())?;
         self.set("session", &Head { id: id.clone(), info: info.clone() })?;
         self.set("state", state)
     }
@@ -113,7 +114,7 @@ impl Store {
         let sql = "SELECT l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
             FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 ORDER BY l.seq";
         let mut lines = Vec::new();
-        for mut row in query(&self.sql, sql, Vec::new())? {
+        for mut row in self.sql.query(sql, Vec::new())? {
             let part = match row.text().as_str() {
                 "user" => ContextPart::User,
                 "assistant" => ContextPart::Assistant,
@@ -154,10 +155,10 @@ impl Store {
                 COALESCE(q.body, l.body) FROM log l LEFT JOIN log q ON q.seq = l.held
              WHERE l.listed = 1 AND l.seq {test} ? ORDER BY l.seq {order} LIMIT ?"
         );
-        let edge = if descending { Seq(1 << 53) } else { Seq(0) };
+        let edge = if descending { Seq((1 << 53) - 1) } else { Seq(0) };
         let args = vec![number(beyond.unwrap_or(edge).0), number(limit as u64)];
         let mut items = Vec::new();
-        for mut row in query(&self.sql, &sql, args)? {
+        for mut row in self.sql.query(&sql, args)? {
             let place = Seq(row.number().unwrap_or(0));
             let record = self.read(&mut row)?;
             if let Some(item) = record.entry.item() {
@@ -171,7 +172,7 @@ impl Store {
     pub fn place_of(&self, item_id: &str) -> Result<Option<Seq>, Unreadable> {
         let sql = "SELECT s.seq FROM log i JOIN log s ON s.seq = i.seq OR s.held = i.seq
             WHERE i.item_id = ? AND s.listed = 1 LIMIT 1";
-        let mut rows = query(&self.sql, sql, vec![text(item_id)])?;
+        let mut rows = self.sql.query(sql, vec![text(item_id)])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
@@ -181,7 +182,7 @@ impl Store {
         let chunks = body.map_or(Vec::new(), chunks);
         for (n, chunk) in (0u64..).zip(&chunks) {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
-            query(&self.sql, "INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
+            self.sql.query("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
         }
         let held = match entry {
             Entry::Started(Started { source: Source::Held(seq), .. }) => number(seq.0),
@@ -203,7 +204,7 @@ impl Store {
         ];
         let sql = "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        query(&self.sql, sql, args).map(drop)
+        self.sql.query(sql, args).map(drop)
     }
 
     /// A record from the columns seq, chunks, entry, body.
@@ -223,7 +224,7 @@ impl Store {
         if chunks == 0 {
             return Ok(kept);
         }
-        let rows = query(&self.sql, "SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])?;
+        let rows = self.sql.query("SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])?;
         Ok(rows.into_iter().map(|mut row| row.text()).collect())
     }
 
@@ -234,27 +235,27 @@ impl Store {
     fn set_text(&self, name: &str, value: String) -> Result<(), Unreadable> {
         let sql =
             "INSERT INTO cell (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-        query(&self.sql, sql, vec![text(name), text(value)]).map(drop)
+        self.sql.query(sql, vec![text(name), text(value)]).map(drop)
     }
 }
 
 impl Log for Store {
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
         let sql = "SELECT seq, chunks, entry, body FROM log WHERE seq >= ? ORDER BY seq LIMIT ?";
-        let mut rows = query(&self.sql, sql, vec![number(from.0), number(limit as u64)])?;
+        let mut rows = self.sql.query(sql, vec![number(from.0), number(limit as u64)])?;
         rows.iter_mut().map(|row| self.read(row)).collect()
     }
 
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
         let sql = "SELECT seq, chunks, entry, body FROM log WHERE call_id = ? AND part = 'output'";
-        let mut rows = query(&self.sql, sql, vec![text(call_id.as_str())])?;
+        let mut rows = self.sql.query(sql, vec![text(call_id.as_str())])?;
         let record = rows.first_mut().map(|row| self.read(row)).transpose()?;
         Ok(record.and_then(|record| record.entry.item().cloned()))
     }
 
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
         let sql = "SELECT 1 FROM log WHERE call_id = ? AND part = 'call' LIMIT 1";
-        Ok(!query(&self.sql, sql, vec![text(call_id.as_str())])?.is_empty())
+        Ok(!self.sql.query(sql, vec![text(call_id.as_str())])?.is_empty())
     }
 }
 

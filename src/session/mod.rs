@@ -143,7 +143,8 @@ impl Session {
         self.shown
     }
 
-    /// The stream after `from`, up to about `budget` bytes of it.
+    /// The stream after `from`, up to about `budget` bytes of it. Everything must have been published: a replay ends where
+    /// the live events go on.
     pub fn replay(&self, from: Cursor, budget: usize, log: &dyn Log) -> Result<Page, Unreadable> {
         let mut feed = Feed::new(&self.id, from);
         let mut next = from.seq;
@@ -180,6 +181,13 @@ impl Session {
             events.append(&mut feed.events);
         }
         Ok(events)
+    }
+
+    /// Whether an item has been begun of which nothing was published yet.
+    pub fn has_unseen_item(&self) -> bool {
+        let Phase::Sampling { at, .. } = &self.state.phase else { return false };
+        let last = at.plus((self.open.len() as u64).saturating_sub(1));
+        !self.open.is_empty() && self.shown <= Cursor::before(last)
     }
 
     /// The items that the model is writing, for a checkpoint.

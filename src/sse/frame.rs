@@ -23,6 +23,23 @@ pub fn id_only(out: &mut String, id: &str) {
     out.push_str("\n\n");
 }
 
+/// One of our own frames, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnFrame<'a> {
+    /// The JSON; none in a frame that only moves the last event id.
+    pub data: Option<&'a str>,
+    /// The id.
+    pub id: Option<&'a str>,
+}
+
+/// Takes frames apart that `frame` and `id_only` made.
+pub fn read_frames(text: &str) -> impl Iterator<Item = OwnFrame<'_>> {
+    text.split("\n\n").filter(|frame| !frame.is_empty()).map(|frame| {
+        let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));
+        OwnFrame { data: field("data: "), id: field("id: ") }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +53,8 @@ mod tests {
         let want = "event: session.status\ndata: {\"a\":\"b\\nc\"}\nid: x.1.0.0\n\n\
                     event: session.heartbeat\ndata: {}\n\nid: x.2.0.0\n\n";
         assert_eq!(out, want);
+        let read: Vec<_> = read_frames(&out).map(|frame| (frame.data, frame.id)).collect();
+        let want = [(Some(r#"{"a":"b\nc"}"#), Some("x.1.0.0")), (Some("{}"), None), (None, Some("x.2.0.0"))];
+        assert_eq!(read, want);
     }
 }

@@ -9,4 +9,4 @@ mod decoder;
 mod frame;
 
 pub use decoder::{Decoder, Message, TooLong};
-pub use frame::{DONE, frame, id_only};
+pub use frame::{DONE, OwnFrame, frame, id_only, read_frames};

@@ -30,7 +30,7 @@ export async function serve(t, vars = { LAYBY_OPEN: "true" }) {
   return server.start();
 }
 
-/** A model server that speaks the Responses API and answers with `script`, entry by entry. An entry: {text, calls, pause, hold}. */
+/** A model server that speaks the Responses API and answers with `script`, entry by entry. An entry: {text, chunk, calls, pause, hold}. */
 export async function model(t, script) {
   const requests = [];
   const server = createServer(async (req, res) => {
@@ -47,7 +47,7 @@ export async function model(t, script) {
     if (entry.text !== undefined) {
       const item = { id: `msg_${requests.length}`, type: "message", role: "assistant", content: [] };
       send({ type: "response.output_item.added", output_index: 0, item });
-      for (const delta of entry.text.match(/.{1,8}/gsu) ?? []) {
+      for (const delta of entry.text.match(new RegExp(`.{1,${entry.chunk ?? 8}}`, "gsu")) ?? []) {
         if (res.destroyed) return;
         send({ type: "response.output_text.delta", output_index: 0, content_index: 0, delta });
         if (entry.pause) await sleep(entry.pause);
@@ -168,6 +168,7 @@ export class Stream {
       let buffer = "";
       for await (const chunk of answer.body) {
         buffer += decoder.decode(chunk, { stream: true });
+        if (!buffer.includes("\n\n")) continue;
         const frames = buffer.split("\n\n");
         buffer = frames.pop();
         for (const frame of frames) this.#frame(frame);
@@ -229,6 +230,11 @@ export class Stream {
       .join("");
   }
 
+  /** The events of the log, however their texts were cut: neighbouring deltas of one text are one. */
+  get content() {
+    return joined(this.events.filter((event) => event.id));
+  }
+
   /** Types and statuses of the events of the log, deltas aside: what has to be the same for every reader. */
   get shape() {
     return this.events
@@ -242,6 +248,18 @@ export class Stream {
     this.abort.abort();
     await this.reading;
   }
+}
+
+/** Events without their ids, with neighbouring deltas of one text joined. */
+export function joined(events) {
+  const whole = [];
+  for (const { id, cursor, ...event } of events) {
+    const last = whole.at(-1);
+    if (event.delta !== undefined && last?.type === event.type && last.item_id === event.item_id)
+      last.delta += event.delta;
+    else whole.push({ ...event });
+  }
+  return whole;
 }
 
 export const LOOK = { type: "function", function: { name: "look", parameters: { type: "object", properties: {} } } };

@@ -16,6 +16,7 @@ enum Op {
     Model(Vec<Speech>),
     Fail { retryable: bool },
     Save,
+    Gather(bool),
     Crash,
 }
 
@@ -56,6 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
         12 => vec(speech(), 1..5).prop_map(Op::Model),
         1 => any::<bool>().prop_map(|retryable| Op::Fail { retryable }),
         2 => Just(Op::Save),
+        2 => any::<bool>().prop_map(Op::Gather),
         1 => Just(Op::Crash),
     ]
 }
@@ -96,6 +98,7 @@ fn perform(rig: &mut Rig, op: &Op) {
             rig.step(Input::ModelFailed { at, failure: failed("upstream_error", *retryable) }).unwrap();
         }
         Op::Save => rig.save(),
+        Op::Gather(gathers) => rig.gathers = *gathers,
         Op::Crash => rig.crash(),
     }
 }
@@ -192,6 +195,7 @@ proptest! {
         for op in ops.iter().filter(|op| !matches!(op, Op::Crash)) {
             perform(&mut rig, op);
         }
+        rig.flush();
         let cursors: Vec<Cursor> = rig.seen.iter().map(|event| event.cursor.unwrap()).collect();
         prop_assert!(cursors.is_sorted_by(|a, b| a < b), "{cursors:?}");
         alike(&replay(&rig, Cursor::START, budget), &rig.seen)?;
@@ -208,6 +212,7 @@ proptest! {
         for op in &ops {
             perform(&mut rig, op);
         }
+        rig.flush();
         let whole = replay(&rig, Cursor::START, 1000);
         let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
         prop_assert!(cursors.is_sorted_by(|a, b| a < b));

@@ -58,6 +58,8 @@ struct Rig {
     request: Option<Seq>,
     /// What the model was shown, request by request.
     prompts: Vec<Vec<ContextLine>>,
+    /// Whether growth of open items is left to be published later, together.
+    gathers: bool,
     /// The open items of the last checkpoint, and the place of the first.
     checkpoint: (Seq, Vec<Open>),
 }
@@ -79,6 +81,7 @@ impl Rig {
             appended: Vec::new(),
             request: None,
             prompts: Vec::new(),
+            gathers: false,
             checkpoint: (Seq(0), Vec::new()),
         }
     }
@@ -99,7 +102,9 @@ impl Rig {
         }
         self.appended.extend(effects.append.iter().cloned());
         assert_eq!(self.fold(), self.session.state, "folding the log gives another state");
-        self.seen.extend(self.session.publish(&effects.append, &self.log).unwrap());
+        if !(self.gathers && effects.append.is_empty()) {
+            self.seen.extend(self.session.publish(&effects.append, &self.log).unwrap());
+        }
         if effects.cancel {
             self.request = None;
         }
@@ -169,6 +174,10 @@ impl Rig {
         self.session = Session::load(self.session.id.clone(), self.session.settings.clone(), state, open);
         self.request = None;
         self.step(Input::Recover).unwrap();
+    }
+
+    fn flush(&mut self) {
+        self.seen.extend(self.session.publish(&[], &self.log).unwrap());
     }
 
     fn save(&mut self) {

@@ -1,0 +1,55 @@
+//! `GET …/events`: events as JSON, in pages, with a wait for the next one. The wait is the worker's; the object sleeps.
+
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use worker::{Delay, Request, Response, WebsocketEvent};
+
+use super::http;
+use super::router::{Object, internal};
+use crate::api::Error;
+
+#[derive(Deserialize)]
+struct Page {
+    data: Vec<IgnoredAny>,
+    cursor: String,
+}
+
+/// Answers the request.
+pub async fn events(object: &Object, req: &Request, request_id: &str) -> Result<Response, Error> {
+    let wait = http::query(req).events()?.wait;
+    let mut answer = object.send(req, None, request_id).await?;
+    if wait == 0 || answer.status_code() != 200 {
+        return Ok(answer);
+    }
+    let text = answer.text().await.map_err(internal)?;
+    let page: Page = serde_json::from_str(&text).map_err(internal)?;
+    if page.data.is_empty() && something_happens(object, &page.cursor, wait, request_id).await? {
+        return object.send(req, None, request_id).await;
+    }
+    http::respond_json(text).map_err(internal)
+}
+
+/// Waits until there is an event after `cursor`, or the time is up.
+async fn something_happens(object: &Object, cursor: &str, wait: u64, request_id: &str) -> Result<bool, Error> {
+    let answer = object.dial(Some(cursor), request_id).await?;
+    let Some(socket) = answer.websocket() else { return Ok(true) }; // a page, or an error that the next request tells
+    let mut events = socket.events().map_err(internal)?;
+    socket.accept().map_err(internal)?;
+    let mut limit = Delay::from(Duration::from_secs(wait)).fuse();
+    let happened = loop {
+        futures::select_biased! {
+            event = events.next().fuse() => match event {
+                // The first message says only where the stream stands, if nothing was missed.
+                Some(Ok(WebsocketEvent::Message(message)))
+                    if message.text().is_some_and(|text| text.split_once('\n').is_some_and(|(_, frames)| frames.is_empty())) => {}
+                _ => break true,
+            },
+            () = limit => break false,
+        }
+    };
+    drop(socket.close::<String>(None, None));
+    Ok(happened)
+}
