@@ -30,7 +30,9 @@ fn code(text: &str) -> String {
 }
 
 fn is_test(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs")
+    path.components().any(|part| part.as_os_str() == "tests")
+        || path.ends_with("tests.rs")
+        || path.ends_with("fixtures.rs")
 }
 
 fn forbid(folders: &[&str], words: &[&str]) {

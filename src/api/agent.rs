@@ -59,7 +59,7 @@ impl Agent {
         if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted { .. })) {
             return Err(Error::invalid(format!("{at}.model"), "the agent needs the name of a model"));
         }
-        if let Some(Provider::OpenAiResponses { base_url, .. }) = &self.provider
+        if let Some(base_url) = self.provider.as_ref().and_then(Provider::base_url)
             && !(base_url.starts_with("https://") || base_url.starts_with("http://"))
         {
             return Err(Error::invalid(format!("{at}.provider.base_url"), "must be an http or https URL"));

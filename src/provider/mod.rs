@@ -3,13 +3,18 @@
 //! A decoder takes bytes and gives [`ModelEvent`]s; it never retries, waits or logs. What to do about answers that are
 //! no answers stands in one table, in [`failure`].
 
+mod anthropic;
+mod chat;
 pub mod failure;
+#[cfg(test)]
+mod fixtures;
 mod responses;
 mod scripted;
 mod stream;
 mod transcript;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::session::{ModelEvent, ModelFailure, Tool};
 
@@ -29,6 +34,23 @@ pub enum Provider {
         /// Up to and including the version: `https://api.openai.com/v1`.
         base_url: String,
         /// Sent as bearer token. Never shown.
+        #[serde(default)]
+        api_key: Option<String>,
+    },
+    /// OpenAI's Chat Completions API, or a host that imitates it.
+    #[serde(rename = "openai-chat")]
+    OpenAiChat {
+        /// Up to and including the version: `https://api.openai.com/v1`.
+        base_url: String,
+        /// Sent as bearer token. Never shown.
+        #[serde(default)]
+        api_key: Option<String>,
+    },
+    /// Anthropic's Messages API.
+    Anthropic {
+        /// Up to and including the version: `https://api.anthropic.com/v1`.
+        base_url: String,
+        /// Sent as `x-api-key`. Never shown.
         #[serde(default)]
         api_key: Option<String>,
     },
@@ -90,12 +112,55 @@ pub trait Decoder {
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure>;
 }
 
-/// The request to an `openai-responses` provider.
-pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
-    responses::encode(base_url, api_key, prompt)
+/// Where an item's body keeps what one provider alone wants to see again, by dialect.
+const FIELDS: &str = "provider_fields";
+
+impl Provider {
+    /// The address that requests go to, if any.
+    pub fn base_url(&self) -> Option<&str> {
+        match self {
+            Provider::OpenAiResponses { base_url, .. }
+            | Provider::OpenAiChat { base_url, .. }
+            | Provider::Anthropic { base_url, .. } => Some(base_url),
+            Provider::Scripted { .. } => None,
+        }
+    }
+
+    /// The request for a prompt and the decoder for its answer; none if the model is not asked over the network.
+    pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(WireRequest, Box<dyn Decoder>)> {
+        match self {
+            Provider::OpenAiResponses { base_url, api_key } => {
+                Some((responses::encode(base_url, api_key.as_deref(), prompt), Box::new(responses::Answer::new())))
+            }
+            Provider::OpenAiChat { base_url, api_key } => {
+                Some((chat::encode(base_url, api_key.as_deref(), prompt), Box::new(chat::Answer::new())))
+            }
+            Provider::Anthropic { base_url, api_key } => {
+                Some((anthropic::encode(base_url, api_key.as_deref(), prompt), Box::new(anthropic::Answer::new())))
+            }
+            Provider::Scripted { .. } => None,
+        }
+    }
 }
 
-/// The decoder for its answer.
-pub fn decoder() -> Box<dyn Decoder> {
-    Box::new(responses::Answer::new())
+/// A field of a JSON object; null where there is none.
+fn field<'a>(value: &'a Value, key: &str) -> &'a Value {
+    value.get(key).unwrap_or(&Value::Null)
+}
+
+/// The headers of OpenAI's dialects.
+fn bearer(api_key: Option<&str>) -> Vec<(&'static str, String)> {
+    let mut headers =
+        vec![("content-type", "application/json".to_string()), ("accept", "text/event-stream".to_string())];
+    if let Some(key) = api_key {
+        headers.push(("authorization", format!("Bearer {key}")));
+    }
+    headers
+}
+
+/// Whether the model is one that reasons, as far as OpenAI's names tell: others refuse some settings, and it refuses others.
+fn reasons(prompt: &Prompt<'_>) -> bool {
+    let name = prompt.model.rsplit('/').next().unwrap_or_default();
+    let o_series = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    o_series || name.starts_with("gpt-5") || name.contains("codex") || prompt.sampling.reasoning_effort.is_some()
 }

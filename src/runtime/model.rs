@@ -65,14 +65,14 @@ fn prepare(driver: &Driver, at: Seq) -> Option<Result<Way, Unreadable>> {
             sampling: &sampling,
         };
         Ok(match &agent.provider {
-            Some(Provider::OpenAiResponses { base_url, api_key }) => {
-                Way::Http(provider::encode(base_url, api_key.as_deref(), &prompt), provider::decoder())
-            }
             Some(Provider::Scripted { script, delta_ms }) => {
                 let script = Script { lines: script, played: state.requests };
                 Way::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
             }
-            None => Way::Scripted(Err(failure::unreachable("the session has no provider")), Duration::ZERO),
+            provider => match provider.as_ref().and_then(|provider| provider.ask(&prompt)) {
+                Some((request, decoder)) => Way::Http(request, decoder),
+                None => Way::Scripted(Err(failure::unreachable("the session has no provider")), Duration::ZERO),
+            },
         })
     })
 }

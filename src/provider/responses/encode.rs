@@ -1,19 +1,17 @@
 //! The request. The transcript's bodies are spliced in as they were stored.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::provider::transcript::arrange;
-use crate::provider::{Prompt, WireRequest};
+use crate::provider::{FIELDS, Prompt, WireRequest, bearer, field, reasons};
 use crate::session::Tool;
 
 /// The request for one prompt.
 pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
-    let mut headers =
-        vec![("content-type", "application/json".to_string()), ("accept", "text/event-stream".to_string())];
-    if let Some(key) = api_key {
-        headers.push(("authorization", format!("Bearer {key}")));
-    }
-    WireRequest { url: format!("{}/responses", base_url.trim_end_matches('/')), headers, body: body(prompt) }
+    let url = format!("{}/responses", base_url.trim_end_matches('/'));
+    WireRequest { url, headers: bearer(api_key), body: body(prompt) }
 }
 
 fn body(prompt: &Prompt<'_>) -> String {
@@ -44,21 +42,26 @@ fn body(prompt: &Prompt<'_>) -> String {
     let mut body = Value::Object(head).to_string();
     body.pop();
     body.push_str(",\"input\":[");
-    for (n, line) in arrange(prompt.context).into_iter().enumerate() {
+    for (n, item) in arrange(prompt.context).into_iter().filter_map(|line| own(&line.body)).enumerate() {
         if n > 0 {
             body.push(',');
         }
-        body.push_str(&line.body);
+        body.push_str(&item);
     }
     body.push_str("]}");
     body
 }
 
-/// Whether the model is one that reasons: others refuse to be asked for their reasoning.
-fn reasons(prompt: &Prompt<'_>) -> bool {
-    let name = prompt.model.rsplit('/').next().unwrap_or_default();
-    let o_series = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    o_series || name.starts_with("gpt-5") || name.contains("codex") || prompt.sampling.reasoning_effort.is_some()
+/// A body as it goes out. What another provider wants to see again means nothing to this one.
+fn own(body: &str) -> Option<Cow<'_, str>> {
+    if !body.contains(FIELDS) {
+        return Some(Cow::Borrowed(body));
+    }
+    let mut json: Value = serde_json::from_str(body).ok()?;
+    let foreign = json.as_object_mut().and_then(|object| object.remove(FIELDS)).is_some();
+    // Reasoning of another provider is nothing without what was taken away.
+    let dropped = foreign && field(&json, "type") == "reasoning";
+    if dropped { None } else { Some(Cow::Owned(json.to_string())) }
 }
 
 fn tool(tool: &Tool) -> Value {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::Answer;
-use crate::provider::Decoder;
+use super::{Answer, encode};
+use crate::provider::fixtures::{prompt, transcript};
+use crate::provider::{Decoder, Sampling};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 fn frames(events: &[Value]) -> Vec<u8> {
@@ -203,4 +204,29 @@ fn a_limit_is_not_a_success() {
     let events = decode(&[&frames(&[end])]).unwrap();
     let want = [ModelEvent::Finish { reason: Finish::Limit("max_output_tokens".into()), usage: Usage::default() }];
     assert_eq!(events, want);
+}
+
+#[test]
+fn the_request_carries_the_bodies_as_they_were_stored_and_nothing_of_other_providers() {
+    let (context, sampling) = (transcript(), Sampling::default());
+    let request = encode("https://host/v1/", Some("key"), &prompt(&context, &sampling));
+    assert_eq!(request.url, "https://host/v1/responses");
+    let body: Value = serde_json::from_str(&request.body).unwrap();
+    assert_eq!((body["stream"].as_bool(), body["store"].as_bool()), (Some(true), Some(false)));
+    let kinds: Vec<&str> =
+        body["input"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    let want = [
+        "message",
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+        "message",
+        "message",
+    ];
+    assert_eq!(kinds, want);
+    assert_eq!(body["input"][2]["encrypted_content"], "opaque");
+    assert!(!request.body.contains("provider_fields"));
 }

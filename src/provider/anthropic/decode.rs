@@ -1,0 +1,184 @@
+//! The answer: blocks, one after the other, each begun, written and stopped.
+
+use serde_json::{Value, json};
+
+use crate::provider::stream::{Frame, Frames};
+use crate::provider::{Decoder, FIELDS, failure, field};
+use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
+
+/// Decodes one answer.
+pub struct Answer {
+    frames: Frames,
+    block: Option<Block>,
+    reason: Option<String>,
+    usage: Usage,
+    finished: bool,
+}
+
+/// The block that is being written.
+struct Block {
+    /// The whole block as it will have to be sent again; for thoughts only.
+    thought: Option<Value>,
+    /// What kind of text its deltas are.
+    kind: PartKind,
+    /// Input that came with the block's beginning, in case that nothing follows.
+    input: Option<String>,
+}
+
+impl Answer {
+    /// A decoder for one answer.
+    pub fn new() -> Self {
+        Self { frames: Frames::new(), block: None, reason: None, usage: Usage::default(), finished: false }
+    }
+
+    fn event(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        match field(event, "type").as_str().unwrap_or_default() {
+            "message_start" => self.count(field(field(event, "message"), "usage")),
+            "content_block_start" => self.begin(field(event, "content_block"), out),
+            "content_block_delta" => self.delta(field(event, "delta"), out),
+            "content_block_stop" => self.stop(out),
+            "message_delta" => {
+                self.count(field(event, "usage"));
+                if let Some(reason) = field(field(event, "delta"), "stop_reason").as_str() {
+                    self.reason = Some(reason.to_string());
+                }
+            }
+            "message_stop" => self.end(out),
+            "error" => return Err(failure::in_band(event)),
+            _ if event.get("error").is_some_and(|error| !error.is_null()) => return Err(failure::in_band(event)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, block: &Value, out: &mut Vec<ModelEvent>) {
+        self.stop(out);
+        let text = |key: &str| field(block, key).as_str().unwrap_or_default();
+        let (opening, kind, given) = match field(block, "type").as_str() {
+            Some("text") => (ModelEvent::Message, PartKind::Text, text("text")),
+            Some("thinking") => (ModelEvent::Reasoning, PartKind::Reasoning, text("thinking")),
+            Some("redacted_thinking") => (ModelEvent::Reasoning, PartKind::Reasoning, ""),
+            Some("tool_use") => {
+                let call =
+                    ModelEvent::Call { provider_id: text("id").to_string(), name: text("name").to_string() };
+                (call, PartKind::Arguments, "")
+            }
+            _ => return,
+        };
+        let thought = if opening == ModelEvent::Reasoning { Some(block.clone()) } else { None };
+        let input = field(block, "input")
+            .as_object()
+            .filter(|input| !input.is_empty())
+            .map(|_| field(block, "input").to_string());
+        out.push(opening);
+        self.block = Some(Block { thought, kind, input });
+        self.text(given, out);
+    }
+
+    fn delta(&mut self, delta: &Value, out: &mut Vec<ModelEvent>) {
+        let text = |key: &str| field(delta, key).as_str().unwrap_or_default();
+        match field(delta, "type").as_str() {
+            Some("text_delta") => self.text(text("text"), out),
+            Some("input_json_delta") => {
+                if let Some(block) = self.block.as_mut().filter(|_| !text("partial_json").is_empty()) {
+                    block.input = None;
+                }
+                self.text(text("partial_json"), out);
+            }
+            Some("thinking_delta") => {
+                self.grow("thinking", text("thinking"));
+                self.text(text("thinking"), out);
+            }
+            Some("signature_delta") => self.grow("signature", text("signature")),
+            _ => {}
+        }
+    }
+
+    fn text(&self, text: &str, out: &mut Vec<ModelEvent>) {
+        if let Some(block) = self.block.as_ref().filter(|_| !text.is_empty()) {
+            out.push(ModelEvent::Text { kind: block.kind, fresh: false, text: text.to_string() });
+        }
+    }
+
+    /// Lets a thought grow that will have to be sent again.
+    fn grow(&mut self, key: &str, more: &str) {
+        let thought = self.block.as_mut().and_then(|block| block.thought.as_mut());
+        if let Some(thought) = thought.and_then(Value::as_object_mut) {
+            let so_far = thought.get(key).and_then(Value::as_str).unwrap_or_default();
+            let whole = format!("{so_far}{more}");
+            thought.insert(key.to_string(), whole.into());
+        }
+    }
+
+    fn stop(&mut self, out: &mut Vec<ModelEvent>) {
+        if let Some(block) = &self.block {
+            self.text(block.input.as_deref().unwrap_or_default(), out);
+        }
+        if let Some(block) = self.block.take() {
+            let payload = block.thought.map(|thought| json!({FIELDS: {"anthropic": thought}}));
+            out.push(ModelEvent::Close { payload });
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<ModelEvent>) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        self.stop(out);
+        let reason = match self.reason.as_deref() {
+            Some("max_tokens" | "model_context_window_exceeded") => Finish::Limit("max_output_tokens".into()),
+            Some("refusal") => Finish::Limit("content_filter".into()),
+            _ => Finish::Done,
+        };
+        out.push(ModelEvent::Finish { reason, usage: self.usage });
+    }
+
+    /// Counts are totals so far; the input that came from a cache is counted apart by this provider.
+    fn count(&mut self, usage: &Value) {
+        let count = |key: &str| field(usage, key).as_u64();
+        if let Some(input) = count("input_tokens") {
+            let cached = count("cache_read_input_tokens").unwrap_or(0);
+            let written = count("cache_creation_input_tokens").unwrap_or(0);
+            self.usage.input_tokens = input.saturating_add(cached).saturating_add(written);
+            self.usage.cached_tokens = cached;
+        }
+        self.usage.output_tokens = count("output_tokens").unwrap_or(self.usage.output_tokens);
+        self.usage.total_tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
+    }
+
+    /// An answer of a host that does not stream.
+    fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) {
+        self.count(field(body, "usage"));
+        for block in field(body, "content").as_array().map(Vec::as_slice).unwrap_or_default() {
+            self.begin(block, out);
+        }
+        self.reason = field(body, "stop_reason").as_str().map(str::to_string);
+    }
+}
+
+impl Decoder for Answer {
+    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
+        let mut out = Vec::new();
+        for frame in self.frames.push(bytes)? {
+            match frame {
+                Frame::Json(event) if !self.finished => self.event(&event, &mut out)?,
+                Frame::Json(_) | Frame::Done => {}
+            }
+        }
+        Ok(out)
+    }
+
+    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
+        let mut out = Vec::new();
+        if let Some(body) = self.frames.finish()? {
+            if body.get("error").is_some_and(|error| !error.is_null()) {
+                return Err(failure::in_band(&body));
+            }
+            self.whole(&body, &mut out);
+        }
+        if self.reason.is_some() {
+            self.end(&mut out);
+        }
+        if self.finished { Ok(out) } else { Err(failure::truncated()) }
+    }
+}

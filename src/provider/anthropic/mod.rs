@@ -1,0 +1,9 @@
+//! Anthropic's Messages API. Source: the API reference, "Messages" and "Streaming messages".
+
+mod decode;
+mod encode;
+#[cfg(test)]
+mod tests;
+
+pub use decode::Answer;
+pub use encode::encode;

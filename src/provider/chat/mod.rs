@@ -1,0 +1,9 @@
+//! OpenAI's Chat Completions API and the many hosts that imitate it. Source: the API reference, "Chat Completions".
+
+mod decode;
+mod encode;
+#[cfg(test)]
+mod tests;
+
+pub use decode::Answer;
+pub use encode::encode;

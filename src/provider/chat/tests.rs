@@ -1,0 +1,189 @@
+//! Answers as hosts send them, and requests as they take them.
+
+use serde_json::{Value, json};
+
+use super::{Answer, encode};
+use crate::provider::Sampling;
+use crate::provider::fixtures::{
+    call, close, cut_anywhere, decode, done, frames, limit, prompt, text, transcript,
+};
+use crate::session::{ModelEvent, PartKind, Usage};
+
+fn chunk(delta: Value) -> Value {
+    json!({"id": "c", "choices": [{"index": 0, "delta": delta}]})
+}
+
+fn end(reason: &str) -> Value {
+    json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+}
+
+fn stream(events: &[Value]) -> Vec<u8> {
+    [frames(events), b"data: [DONE]\n\n".to_vec()].concat()
+}
+
+fn piece(mut fields: Value, name: Option<&str>, arguments: &str) -> Value {
+    fields["function"] = json!({"arguments": arguments});
+    if let Some(name) = name {
+        fields["function"]["name"] = name.into();
+    }
+    chunk(json!({"tool_calls": [fields]}))
+}
+
+/// The calls of an answer: name and arguments.
+fn calls(events: &[Value]) -> Vec<(String, String)> {
+    let mut calls = Vec::new();
+    for event in decode(Answer::new(), &[&stream(events)]).unwrap() {
+        match event {
+            ModelEvent::Call { name, .. } => calls.push((name, String::new())),
+            ModelEvent::Text { kind: PartKind::Arguments, text, .. } => {
+                calls.last_mut().unwrap().1.push_str(&text)
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+#[test]
+fn thoughts_text_and_calls_come_out_wherever_the_bytes_are_cut() {
+    let usage = json!({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 2}});
+    let events = [
+        chunk(json!({"role": "assistant", "content": ""})),
+        chunk(json!({"reasoning_content": "Hm."})),
+        chunk(json!({"content": "北京"})),
+        chunk(json!({"content": " ok"})),
+        piece(json!({"index": 0, "id": "a", "extra_content": {"sig": "AbC"}}), Some("look"), ""),
+        piece(json!({"index": 1, "id": "b"}), Some("look"), "{\"q\""),
+        piece(json!({"index": 0}), None, "{\"q\":1}"),
+        piece(json!({"index": 1}), None, ":2}"),
+        end("tool_calls"),
+        json!({"choices": [], "usage": usage}),
+    ];
+    let fields = json!({"provider_fields": {"chat": {"extra_content": {"sig": "AbC"}}}});
+    let want = [
+        ModelEvent::Reasoning,
+        text(PartKind::Reasoning, "Hm."),
+        close(),
+        ModelEvent::Message,
+        text(PartKind::Text, "北京"),
+        text(PartKind::Text, " ok"),
+        close(),
+        call("a", "look"),
+        text(PartKind::Arguments, "{\"q\":1}"),
+        ModelEvent::Close { payload: Some(fields) },
+        call("b", "look"),
+        text(PartKind::Arguments, "{\"q\":2}"),
+        close(),
+        done(Usage { input_tokens: 9, output_tokens: 4, total_tokens: 13, cached_tokens: 5, reasoning_tokens: 2 }),
+    ];
+    assert_eq!(cut_anywhere(Answer::new, &stream(&events)), want);
+}
+
+#[test]
+fn calls_are_told_apart_however_badly_they_are_numbered() {
+    let (a, b) = (("look".to_string(), "{\"v\":1}".to_string()), ("look".to_string(), "{\"v\":2}".to_string()));
+    let both = [a.clone(), b.clone()];
+    let same_index = [
+        piece(json!({"index": 0, "id": "a"}), Some("look"), "{\"v\":1}"),
+        piece(json!({"index": 0, "id": "b"}), Some("look"), "{\"v\":"),
+        piece(json!({"index": 0}), None, "2}"),
+    ];
+    let no_index = [
+        piece(json!({"id": "a"}), Some("look"), "{\"v\""),
+        piece(json!({}), None, ":1}"),
+        piece(json!({"id": "b", "index": null}), Some("look"), "{\"v\""),
+        piece(json!({}), None, ":2}"),
+    ];
+    let gap = [
+        piece(json!({"index": 0, "id": "a"}), Some("look"), "{\"v\":1}"),
+        piece(json!({"index": 5, "id": "b"}), Some("look"), "{\"v\":2}"),
+    ];
+    let one_id = [
+        piece(json!({"index": 0, "id": "x"}), Some("look"), "{\"v\":1}"),
+        piece(json!({"index": 1, "id": "x"}), Some("look"), "{\"v\":2}"),
+    ];
+    let no_ids = [
+        piece(json!({"index": 0}), Some("look"), "{\"v\":1}"),
+        piece(json!({"index": 0}), Some("look"), "{\"v\":2}"),
+    ];
+    for events in [&same_index[..], &no_index, &gap, &one_id, &no_ids] {
+        assert_eq!(calls(&[events, &[end("tool_calls")]].concat()), both, "{events:#?}");
+    }
+    let blank_id = [
+        piece(json!({"index": 0, "id": "a"}), Some("look"), ""),
+        piece(json!({"index": 0, "id": ""}), Some(""), "{\"v\":1}"),
+    ];
+    let late_name = [
+        chunk(json!({"tool_calls": [{"index": 0, "id": "a"}]})),
+        piece(json!({"index": 0}), Some("look"), ""),
+        piece(json!({"index": 0}), None, "{\"v\":1}"),
+    ];
+    let object = [chunk(
+        json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": {"v": 1}}}]}),
+    )];
+    for events in [&blank_id[..], &late_name, &object] {
+        assert_eq!(calls(&[events, &[end("stop")]].concat()), std::slice::from_ref(&a), "{events:#?}");
+    }
+}
+
+#[test]
+fn an_answer_needs_an_end_and_either_kind_will_do() {
+    let hi = chunk(json!({"content": "hi"}));
+    let complete = |bytes: Vec<u8>| decode(Answer::new(), &[&bytes]).map(|events| events.last().cloned());
+    let finish = Ok(Some(done(Usage::default())));
+    assert_eq!(complete(stream(std::slice::from_ref(&hi))), finish, "[DONE] without a reason");
+    assert_eq!(complete(frames(&[hi.clone(), end("stop")])), finish, "a reason without [DONE]");
+    let call = piece(json!({"index": 0, "id": "a"}), Some("look"), "{}");
+    for events in [vec![], vec![hi], vec![call]] {
+        assert_eq!(complete(frames(&events)).unwrap_err().failure.code, "upstream_truncated");
+    }
+}
+
+#[test]
+fn limits_are_no_success_and_errors_are_failures() {
+    let ends = |reason| {
+        decode(Answer::new(), &[&stream(&[chunk(json!({"content": "x"})), end(reason)])]).unwrap().pop().unwrap()
+    };
+    assert_eq!(ends("length"), limit("max_output_tokens"));
+    assert_eq!(ends("content_filter"), limit("content_filter"));
+    let error = json!({"id": "x", "choices": [], "error": {"code": 502, "message": "provider_unavailable"}});
+    let failed = decode(Answer::new(), &[&frames(&[error])]).unwrap_err();
+    assert_eq!((failed.failure.code.as_str(), failed.retryable), ("upstream_error", true));
+    assert!(failed.failure.message.contains("provider_unavailable"));
+}
+
+#[test]
+fn a_host_that_does_not_stream_is_understood() {
+    let body = json!({"choices": [{"message": {"content": "hi", "tool_calls": [{"id": "a", "function": {"name": "look", "arguments": "{}"}}]},
+        "finish_reason": "tool_calls"}]});
+    let events = decode(Answer::new(), &[body.to_string().as_bytes()]).unwrap();
+    assert_eq!(
+        events.iter().filter(|event| matches!(event, ModelEvent::Message | ModelEvent::Call { .. })).count(),
+        2
+    );
+}
+
+#[test]
+fn the_request_keeps_calls_and_outputs_together() {
+    let (context, sampling) = (transcript(), Sampling { max_output_tokens: Some(7), ..Sampling::default() });
+    let request = encode("https://host/v1/", Some("key"), &prompt(&context, &sampling));
+    assert_eq!(request.url, "https://host/v1/chat/completions");
+    assert!(request.headers.contains(&("authorization", "Bearer key".into())));
+    let body: Value = serde_json::from_str(&request.body).unwrap();
+    assert_eq!(body["max_tokens"], 7);
+    let function = json!({"name": "look", "arguments": "{\"q\":1}"});
+    let want = json!([
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "Looking.", "tool_calls": [
+            {"id": "call.1", "type": "function", "function": function, "extra_content": {"sig": "AbC"}},
+            {"id": "call_2", "type": "function", "function": function},
+        ]},
+        {"role": "tool", "tool_call_id": "call_2", "content": "two"},
+        {"role": "tool", "tool_call_id": "call.1", "content": "one"},
+        {"role": "user", "content": "interrupted"},
+        {"role": "user", "content": "again"},
+    ]);
+    assert_eq!(body["messages"], want);
+}
