@@ -39,6 +39,10 @@ pub enum Code {
     CallCancelled,
     /// A turn is open.
     TurnInProgress,
+    /// The key of another request.
+    IdempotencyKeyReused,
+    /// What was to be made is there.
+    AlreadyExists,
     /// The body is too large.
     PayloadTooLarge,
     /// Too much of something; later it may work.
@@ -64,6 +68,8 @@ impl Code {
             Code::CallAlreadyResolved => (409, "call_already_resolved"),
             Code::CallCancelled => (409, "call_cancelled"),
             Code::TurnInProgress => (409, "turn_in_progress"),
+            Code::AlreadyExists => (409, "already_exists"),
+            Code::IdempotencyKeyReused => (409, "idempotency_key_reused"),
             Code::PayloadTooLarge => (413, "payload_too_large"),
             Code::Overloaded => (503, "overloaded"),
             Code::AuthNotConfigured => (503, "auth_not_configured"),

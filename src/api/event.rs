@@ -10,7 +10,12 @@ use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
 
 /// What a client wants of a session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Command(pub Input);
+pub struct Command {
+    /// The input.
+    pub input: Input,
+    /// The client's own id of a message.
+    pub id: Option<String>,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +36,8 @@ struct Envelope {
 struct MessageData {
     role: String,
     content: Value,
+    #[serde(default)]
+    id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -49,7 +56,7 @@ struct InterruptData {
 pub fn command(body: &str) -> Result<Command, Error> {
     let envelope: Envelope = parse(object(body)?, "")?;
     let input = match envelope.r#type.as_str() {
-        "message" => message(envelope)?,
+        "message" => return message(envelope),
         "function_call_output" => {
             let data: OutputData = parse(envelope.data, "data")?;
             let output = output(data.output)?;
@@ -65,11 +72,14 @@ pub fn command(body: &str) -> Result<Command, Error> {
             return Err(Error::invalid("type", format!("unknown event type {other:?}; known are {known}")));
         }
     };
-    Ok(Command(input))
+    Ok(Command { input, id: None })
 }
 
-fn message(envelope: Envelope) -> Result<Input, Error> {
+fn message(envelope: Envelope) -> Result<Command, Error> {
     let data: MessageData = parse(envelope.data, "data")?;
+    if data.id.as_ref().is_some_and(|id| !(1..=128).contains(&id.len())) {
+        return Err(Error::invalid("data.id", "a message's id has 1 to 128 bytes"));
+    }
     if data.role != "user" {
         return Err(Error::invalid("data.role", "only messages of role user can be posted"));
     }
@@ -83,7 +93,8 @@ fn message(envelope: Envelope) -> Result<Input, Error> {
         Some(list) => tools(&list, "tools")?,
         None => Vec::new(),
     };
-    Ok(Input::Message(Posted { content: content(data.content)?, tools, model: envelope.model_override, on_busy }))
+    let posted = Posted { content: content(data.content)?, tools, model: envelope.model_override, on_busy };
+    Ok(Command { input: Input::Message(posted), id: data.id })
 }
 
 /// The content of a message as a list of parts.
@@ -150,7 +161,7 @@ mod tests {
     use super::*;
 
     fn posted(body: Value) -> Posted {
-        match command(&body.to_string()).unwrap().0 {
+        match command(&body.to_string()).unwrap().input {
             Input::Message(posted) => posted,
             other => panic!("{other:?}"),
         }
@@ -169,7 +180,7 @@ mod tests {
     fn an_output_keeps_its_text() {
         let text = " a\r\n\u{2028}\u{0} ";
         let body = json!({"type": "function_call_output", "data": {"call_id": "c", "output": text}});
-        let Input::Output(given) = command(&body.to_string()).unwrap().0 else { panic!() };
+        let Input::Output(given) = command(&body.to_string()).unwrap().input else { panic!() };
         assert_eq!(given.output, json!(text));
     }
 

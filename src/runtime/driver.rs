@@ -9,7 +9,7 @@ use worker::{AbortController, Delay, State, WebSocket};
 use super::bridge::END;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{self, Code, Error, MAX_QUEUE, MAX_ROUNDS, Reply, SessionInfo};
+use crate::api::{self, Code, Command, Error, Key, MAX_QUEUE, MAX_ROUNDS, Reply, SessionInfo};
 use crate::session::{
     Alarm, Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId,
     Seq, Session, SessionId, Settings, Unreadable,
@@ -60,17 +60,29 @@ impl Driver {
     }
 
     /// Makes the session.
-    pub fn create(&self, id: SessionId, info: SessionInfo) -> Result<Reply, Error> {
-        if self.store.load()?.is_some() {
-            return Err(router::internal(format!("{id} exists already")));
-        }
+    pub fn create(&self, id: SessionId, info: SessionInfo, key: Option<&Key>) -> Result<Reply, Error> {
         let state = crate::session::State::new(info.created_at);
         self.store.create(&id, &info, &state)?;
         self.store.sql.take_written(); // what is counted is turns
         let session = Session::load(id, settings(&info), state, Vec::new());
-        let body = api::snapshot(&info, &session, Vec::new(), &[], 0);
+        let reply = Reply::json(201, &api::snapshot(&info, &session, Vec::new(), &[], 0));
+        if let Some(key) = key {
+            self.store.remember(key, &key.remember(&reply), clock::now())?;
+        }
         *self.live.borrow_mut() = Some(Live::new(session, info));
-        Ok(Reply::json(201, &body))
+        Ok(reply)
+    }
+
+    /// The answer that an earlier request to create this session got.
+    pub fn created(&self, key: Option<&Key>) -> Result<Option<Reply>, Error> {
+        if self.store.load()?.is_none() {
+            return Ok(None);
+        }
+        let judge = |key: &Key| key.judge(self.store.remembered(key)?);
+        let first = key.map(judge).transpose()?.flatten();
+        let exists =
+            || Error::new(Code::AlreadyExists, "the session that this key once made exists; use a new key");
+        first.map(Some).ok_or_else(exists)
     }
 
     /// Loads the session if this instance has not yet, and goes on with what a dead instance left behind.
@@ -83,6 +95,22 @@ impl Driver {
         let session = Session::load(id, settings(&info), state, open);
         *self.live.borrow_mut() = Some(Live::new(session, info));
         self.perform(Input::Recover).map(drop)
+    }
+
+    /// Takes what a client posted, once: under a key that was used before the first answer is given again.
+    pub fn post(self: &Rc<Self>, command: Command, keys: &[Key]) -> Result<Reply, Error> {
+        for key in keys {
+            if let Some(again) = key.judge(self.store.remembered(key)?)? {
+                return Ok(again);
+            }
+        }
+        let (answer, cursor) = self.perform(command.input)?;
+        let reply = api::accepted(&answer, &cursor);
+        for key in keys {
+            // No await since the step: what was done and what was answered are kept together or not at all.
+            self.store.remember(key, &key.remember(&reply), clock::now())?;
+        }
+        Ok(reply)
     }
 
     /// Takes an input and performs what comes of it. Returns the answer and the position just before what it causes.

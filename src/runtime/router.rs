@@ -2,7 +2,7 @@
 
 use worker::{Context, Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub, event};
 
-use super::http::{self, REQUEST_ID, SESSION};
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION};
 use super::{body, clock, poll, socket};
 use crate::api::{self, Code, Error, Method, Reply, Route};
 use crate::config::Config;
@@ -58,7 +58,12 @@ async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> 
     let body = http::body(&mut req).await?;
     // Refused here already, so that a bad request makes no object.
     let hint = api::create(&body)?.location_hint;
-    let id = SessionId::mint(&mut clock::Ids).0;
+    // A keyed request finds the session that it made the first time.
+    let key = http::header(&req, IDEMPOTENCY_KEY);
+    let id = match &key {
+        Some(key) => format!("sess_{}", api::session_hex(tenant, key)),
+        None => SessionId::mint(&mut clock::Ids).0,
+    };
     let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint, id };
     object.send(&req, Some(body), request_id).await
 }
@@ -87,7 +92,12 @@ impl Object {
         let url = req.url().map_err(internal)?;
         let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);
-        self.fetch(request.map_err(internal)?).await
+        let mut request = request.map_err(internal)?;
+        if let Some(key) = http::header(req, IDEMPOTENCY_KEY) {
+            let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, &key));
+            set.map_err(internal)?;
+        }
+        self.fetch(request).await
     }
 
     /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.

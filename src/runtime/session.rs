@@ -12,9 +12,9 @@ use worker::{
 };
 
 use super::driver::Driver;
-use super::http::{self, REQUEST_ID, SESSION};
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION};
 use super::{clock, router};
-use crate::api::{self, Error, Method, Reply, Route, SessionInfo};
+use crate::api::{self, Error, Key, Method, Reply, Route, SessionInfo};
 use crate::session::{AgentId, SessionId};
 
 /// The object.
@@ -64,9 +64,11 @@ impl Session {
         let id = http::header(&req, SESSION).unwrap_or_default();
         let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
         let query = http::query(&req);
+        let idempotency_key = http::header(&req, IDEMPOTENCY_KEY);
         if route == Route::Sessions {
             let body = http::body(&mut req).await?;
-            return respond(self.create(SessionId(id), &body)?);
+            let key = idempotency_key.map(|key| Key::header("create", &key, &body)).transpose()?;
+            return respond(self.create(SessionId(id), &body, key.as_ref())?);
         }
         let driver = &self.driver;
         driver.wake(&id)?;
@@ -79,8 +81,10 @@ impl Session {
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
                 let command = api::command(&body)?;
-                let (answer, cursor) = driver.perform(command.0)?;
-                api::accepted(&answer, &cursor)
+                let header = idempotency_key.map(|key| Key::header("events", &key, &body)).transpose()?;
+                let own = command.id.as_ref().map(|id| Key::message(id, &body));
+                let keys: Vec<Key> = header.into_iter().chain(own).collect();
+                driver.post(command, &keys)?
             }
             (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
             (Route::Health | Route::Sessions | Route::Socket(_), _) => return Err(Error::no_session(&id)),
@@ -88,7 +92,11 @@ impl Session {
         respond(reply)
     }
 
-    fn create(&self, id: SessionId, body: &str) -> Result<Reply, Error> {
+    fn create(&self, id: SessionId, body: &str, key: Option<&Key>) -> Result<Reply, Error> {
+        let location = format!("/v1/sessions/{id}");
+        if let Some(again) = self.driver.created(key)? {
+            return Ok(again.with("location", location));
+        }
         let new = api::create(body)?;
         let config = router::config(&self.env)?;
         let mut agent = new.agent.unwrap_or_else(|| config.default_agent());
@@ -106,8 +114,7 @@ impl Session {
             labels: new.labels,
             created_at: clock::now(),
         };
-        let reply = self.driver.create(id.clone(), info)?;
-        Ok(reply.with("location", format!("/v1/sessions/{id}")))
+        Ok(self.driver.create(id, info, key)?.with("location", location))
     }
 
     /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between

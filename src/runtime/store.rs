@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use worker::{SqlStorage, SqlStorageValue};
 
 use super::rows::{Row, Sql, maybe, number, text};
-use crate::api::SessionInfo;
+use crate::api::{KEPT, Key, Remembered, SessionInfo};
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seq, SessionId, Source, Started, State, Tool,
-    Unreadable,
+    CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seconds, Seq, SessionId, Source, Started, State,
+    Tool, Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
@@ -22,6 +22,7 @@ const CHUNK: usize = 1_000_000;
 const CHECKPOINT: usize = 1_800_000;
 
 const SCHEMA: &str = "
+    CREATE TABLE answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
         item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
@@ -99,6 +100,20 @@ impl Store {
             self.insert(record)?;
         }
         self.set("state", state)
+    }
+
+    /// The answer that a request got under a key.
+    pub fn remembered(&self, key: &Key) -> Result<Option<Remembered>, Unreadable> {
+        let mut rows = self.sql.query("SELECT value FROM answer WHERE name = ?", vec![text(&*key.name)])?;
+        rows.first_mut().map(|row| json(&row.text())).transpose()
+    }
+
+    /// Keeps an answer, and forgets those that have been kept long enough.
+    pub fn remember(&self, key: &Key, answer: &Remembered, now: Seconds) -> Result<(), Unreadable> {
+        let value = serde_json::to_string(answer).map_err(|e| Unreadable::Storage(e.to_string()))?;
+        self.sql.query("DELETE FROM answer WHERE at < ?", vec![number(now.0.saturating_sub(KEPT))])?;
+        let args = vec![text(&*key.name), number(now.0), text(value)];
+        self.sql.query("INSERT INTO answer (name, at, value) VALUES (?, ?, ?)", args).map(drop)
     }
 
     /// Remembers the open items.
