@@ -55,7 +55,7 @@ pub struct Live {
 impl Driver {
     /// For the object with that state. Reads nothing yet.
     pub fn new(state: State) -> Self {
-        let store = Store::new(state.storage().sql());
+        let store = Store::new(state.storage());
         Self { state, store, live: RefCell::new(None), alarm_at: Cell::new(None) }
     }
 
@@ -282,6 +282,7 @@ impl Driver {
         let storage = self.state.storage();
         storage.delete_alarm().await.map_err(router::internal)?;
         storage.delete_all().await.map_err(router::internal)?;
+        *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }
 

@@ -4,7 +4,7 @@ use super::driver::{Driver, Live, batch};
 use super::store::Store;
 use crate::api::{self, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
 use crate::session::{
-    Cursor, Item, ItemId, Kind, Log, Malformed, Seq, Session, SessionStatus, Status, Unreadable,
+    CallId, Cursor, Item, Kind, Log, Malformed, Seq, Session, SessionStatus, Status, Unreadable,
 };
 use crate::sse;
 
@@ -91,81 +91,108 @@ impl Driver {
 
     /// A page of items with their status, in the order asked for, and whether there are more.
     fn page(&self, live: &Live, query: &ItemsQuery) -> Result<(Vec<(Item, Status)>, bool), Error> {
-        let queue = &live.session.state.queue;
-        let find = |id: &Option<String>, name: &str| -> Result<Option<Place>, Error> {
-            let Some(id) = id else { return Ok(None) };
-            if let Some(n) = queue.iter().position(|waiting| waiting.item_id == ItemId(id.clone())) {
-                return Ok(Some(Place::Queue(n)));
-            }
-            let place = self.store.place_of(id)?;
-            place.map(Place::Log).map(Some).ok_or_else(|| Error {
-                param: Some(name.into()),
-                ..Error::new(Code::NotFound, format!("there is no item {id} in this session"))
-            })
-        };
-        let (after, before) = (find(&query.after, "after")?, find(&query.before, "before")?);
-        let inside = |place: Place| {
-            let (low, high) = if query.descending { (before, after) } else { (after, before) };
-            low.is_none_or(|low| place > low) && high.is_none_or(|high| place < high)
-        };
+        let place = |id: &Option<String>, name| id.as_ref().map(|id| self.place(live, id, name)).transpose();
+        let (after, before) = (place(&query.after, "after")?, place(&query.before, "before")?);
+        let (low, high) = if query.descending { (before, after) } else { (after, before) };
+        let range = Range { low, high, descending: query.descending };
         let want = query.limit + 1;
-        let mut page: Vec<(Item, Status)> = Vec::new();
-        let logged = |page: &mut Vec<(Item, Status)>| -> Result<(), Error> {
-            let mut beyond = match after {
-                Some(Place::Log(seq)) => Some(seq),
-                Some(Place::Queue(_)) if !query.descending => return Ok(()),
-                Some(Place::Queue(_)) | None => None,
-            };
-            while page.len() < want {
-                let items = self.store.items(beyond, query.descending, want - page.len())?;
-                let Some((last, _)) = items.last() else { break };
-                beyond = Some(*last);
-                let inside = items.into_iter().filter(|(seq, _)| inside(Place::Log(*seq)));
-                page.extend(self.with_status(live, inside.map(|(_, item)| item).collect())?);
-            }
-            Ok(())
-        };
-        let queued = |page: &mut Vec<(Item, Status)>| -> Result<(), Error> {
-            let places: Vec<usize> =
-                if query.descending { (0..queue.len()).rev().collect() } else { (0..queue.len()).collect() };
-            for n in places {
-                let Some(waiting) = queue.get(n).filter(|_| inside(Place::Queue(n)) && page.len() < want) else {
-                    continue;
-                };
-                page.push((self.store.item(waiting.seq)?, Status::Queued));
-            }
-            Ok(())
-        };
+        let mut page = Vec::new();
         if query.descending {
-            queued(&mut page)?;
-            logged(&mut page)?;
+            self.queued(live, &range, want, &mut page)?;
+            self.logged(live, &range, want, &mut page)?;
         } else {
-            logged(&mut page)?;
-            queued(&mut page)?;
+            self.logged(live, &range, want, &mut page)?;
+            self.queued(live, &range, want, &mut page)?;
         }
         let more = page.len() > query.limit;
         page.truncate(query.limit);
         Ok((page, more))
     }
 
-    fn with_status(&self, live: &Live, items: Vec<Item>) -> Result<Vec<(Item, Status)>, Unreadable> {
-        let open = live.session.state.open_calls();
-        items
-            .into_iter()
-            .map(|item| {
-                let status = match &item.kind {
-                    Kind::FunctionCall { call_id, .. } if open.iter().any(|call| call.call_id == *call_id) => {
-                        Status::ActionRequired
-                    }
-                    Kind::FunctionCall { call_id, .. } => match self.store.output_of(call_id)? {
-                        Some(output) if output.status != Status::Completed => Status::Cancelled,
-                        _ => item.status,
-                    },
-                    _ => item.status,
-                };
-                Ok((item, status))
-            })
-            .collect()
+    /// Where an item is.
+    fn place(&self, live: &Live, id: &str, param: &str) -> Result<Place, Error> {
+        let mut queue = live.session.state.queue.iter();
+        if let Some(n) = queue.position(|waiting| waiting.item_id.as_str() == id) {
+            return Ok(Place::Queue(n));
+        }
+        self.store.place_of(id)?.map(Place::Log).ok_or_else(|| Error {
+            param: Some(param.into()),
+            ..Error::new(Code::NotFound, format!("there is no item {id} in this session"))
+        })
+    }
+
+    /// Adds items of the log until the page has `want`.
+    fn logged(
+        &self,
+        live: &Live,
+        range: &Range,
+        want: usize,
+        page: &mut Vec<(Item, Status)>,
+    ) -> Result<(), Error> {
+        let mut beyond = match if range.descending { range.high } else { range.low } {
+            Some(Place::Log(seq)) => Some(seq),
+            Some(Place::Queue(_)) if !range.descending => return Ok(()),
+            Some(Place::Queue(_)) | None => None,
+        };
+        let cancelled = self.store.cancelled_calls()?;
+        while page.len() < want {
+            let items = self.store.items(beyond, range.descending, want - page.len())?;
+            let Some((last, _)) = items.last() else { break };
+            beyond = Some(*last);
+            for (_, item) in items.into_iter().filter(|(seq, _)| range.holds(Place::Log(*seq))) {
+                let status = status(&item, live, &cancelled);
+                page.push((item, status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds messages that wait until the page has `want`.
+    fn queued(
+        &self,
+        live: &Live,
+        range: &Range,
+        want: usize,
+        page: &mut Vec<(Item, Status)>,
+    ) -> Result<(), Error> {
+        let mut waiting: Vec<_> = live.session.state.queue.iter().enumerate().collect();
+        if range.descending {
+            waiting.reverse();
+        }
+        for (n, message) in waiting {
+            if page.len() < want && range.holds(Place::Queue(n)) {
+                page.push((self.store.item(message.seq)?, Status::Queued));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An item's status as clients see it: a call's depends on what became of it.
+fn status(item: &Item, live: &Live, cancelled: &[CallId]) -> Status {
+    match &item.kind {
+        Kind::FunctionCall { call_id, .. } => {
+            let open = live.session.state.open_calls().iter().any(|call| call.call_id == *call_id);
+            match (open, cancelled.contains(call_id)) {
+                (true, _) => Status::ActionRequired,
+                (false, true) => Status::Cancelled,
+                (false, false) => item.status,
+            }
+        }
+        Kind::Message { .. } | Kind::Reasoning | Kind::FunctionCallOutput { .. } => item.status,
+    }
+}
+
+/// The items that a page may hold: those between two places, which themselves are outside.
+struct Range {
+    low: Option<Place>,
+    high: Option<Place>,
+    descending: bool,
+}
+
+impl Range {
+    fn holds(&self, place: Place) -> bool {
+        self.low.is_none_or(|low| place > low) && self.high.is_none_or(|high| place < high)
     }
 }
 

@@ -1,9 +1,11 @@
 //! A thin layer over the platform's SQL: rows of text and numbers, errors in our words, and a count of what is billed.
 
 use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
-use worker::{SqlStorage, SqlStorageValue};
+use wasm_bindgen::prelude::*;
+use worker::{SqlStorage, SqlStorageValue, Storage};
 
 use crate::session::Unreadable;
 
@@ -34,17 +36,53 @@ impl Row {
     }
 }
 
+#[wasm_bindgen]
+extern "C" {
+    /// The part of the platform's storage that `worker` does not bind.
+    type Transactions;
+
+    #[wasm_bindgen(method, catch, js_name = transactionSync)]
+    fn transaction_sync(
+        this: &Transactions,
+        work: &mut dyn FnMut() -> Result<JsValue, JsValue>,
+    ) -> Result<JsValue, JsValue>;
+}
+
 /// An object's SQL.
 #[derive(Clone)]
 pub struct Sql {
     inner: SqlStorage,
+    storage: Rc<Storage>,
     written: Rc<Cell<usize>>,
 }
 
 impl Sql {
     /// Over the platform's.
-    pub fn new(inner: SqlStorage) -> Self {
-        Self { inner, written: Rc::new(Cell::new(0)) }
+    pub fn new(storage: Storage) -> Self {
+        Self { inner: storage.sql(), storage: Rc::new(storage), written: Rc::new(Cell::new(0)) }
+    }
+
+    /// Does all of `work` or, if any of it fails, nothing.
+    pub fn atomically(&self, mut work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable> {
+        let mut failure = None;
+        // A panic in here fails the whole request, and what is in memory is read again.
+        let mut shared = AssertUnwindSafe((&mut work, &mut failure));
+        let mut attempt = move || {
+            let whole = &mut shared;
+            let (work, failure) = &mut whole.0;
+            work().map(|()| JsValue::UNDEFINED).map_err(|e| {
+                let why = JsValue::from_str(&e.to_string());
+                **failure = Some(e);
+                why
+            })
+        };
+        let storage: &Transactions = self.storage.as_raw().unchecked_ref();
+        let done = storage.transaction_sync(&mut attempt);
+        match (failure, done) {
+            (Some(failure), _) => Err(failure),
+            (None, Err(e)) => Err(Unreadable::Storage(format!("{e:?}"))),
+            (None, Ok(_)) => Ok(()),
+        }
     }
 
     /// Runs a query and returns its rows.

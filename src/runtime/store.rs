@@ -6,7 +6,7 @@
 //! and the few look-ups by id are rare.
 
 use serde::{Deserialize, Serialize};
-use worker::{SqlStorage, SqlStorageValue};
+use worker::{SqlStorageValue, Storage};
 
 use super::rows::{Row, Sql, maybe, number, text};
 use crate::api::{KEPT, Key, Remembered, SessionInfo};
@@ -63,8 +63,8 @@ struct Checkpoint {
 
 impl Store {
     /// Over the object's SQL.
-    pub fn new(sql: SqlStorage) -> Self {
-        Self { sql: Sql::new(sql) }
+    pub fn new(storage: Storage) -> Self {
+        Self { sql: Sql::new(storage) }
     }
 
     /// Reads what is needed to go on; none if the session was never made.
@@ -96,10 +96,12 @@ impl Store {
 
     /// Appends records together with the state that they lead to.
     pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
-        for record in records {
-            self.insert(record)?;
-        }
-        self.set("state", state)
+        self.sql.atomically(|| {
+            for record in records {
+                self.insert(record)?;
+            }
+            self.set("state", state)
+        })
     }
 
     /// The answer that a request got under a key.
@@ -155,6 +157,14 @@ impl Store {
             }
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// The calls whose output is not a client's.
+    pub fn cancelled_calls(&self) -> Result<Vec<CallId>, Unreadable> {
+        let sql = "SELECT call_id FROM log
+            WHERE part = 'output' AND json_extract(entry, '$.item.status') <> 'completed'";
+        let rows = self.sql.query(sql, Vec::new())?;
+        Ok(rows.into_iter().map(|mut row| CallId(row.text())).collect())
     }
 
     /// Up to `limit` items of the transcript beyond a place, in the order asked for. Messages in the queue are not among them.

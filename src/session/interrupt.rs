@@ -3,8 +3,7 @@
 use super::entry::{Entry, OpenCall, Outcome};
 use super::output::Then;
 use super::{
-    Answer, InterruptStatus, Item, ItemId, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable,
-    user_message,
+    Answer, InterruptStatus, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable, user_message,
 };
 
 /// What the model is told about a turn that a client stopped.
@@ -56,15 +55,10 @@ impl Step<'_, '_> {
         let Some(turn) = self.session.state.turn() else {
             return Ok(());
         };
-        let item = Item {
-            id: ItemId::mint(self.context.ids),
-            response_id: turn.head.response_id.clone(),
-            created_at: self.context.now,
-            status: Status::Completed,
-            kind: Kind::Message { role: Role::User },
-            body: user_message(&serde_json::json!([{"type": "input_text", "text": MARKER}])),
-        };
         let (usage, turn) = (turn.usage, turn.head.clone());
+        let body = user_message(&serde_json::json!([{"type": "input_text", "text": MARKER}]));
+        let kind = Kind::Message { role: Role::User };
+        let item = self.item(turn.response_id.clone(), Status::Completed, kind, body);
         self.append(Entry::Noted { item });
         self.append(Entry::Ended { outcome: Outcome::Cancelled, usage, at: self.context.now, turn });
         Ok(())

@@ -2,8 +2,7 @@
 
 use super::entry::{Entry, Source};
 use super::{
-    Answer, CallId, Item, ItemId, Kind, MessageStatus, OnBusy, Posted, Rejected, ResponseId, Role, Status, Step,
-    user_message,
+    Answer, CallId, Kind, MessageStatus, OnBusy, Posted, Rejected, ResponseId, Role, Status, Step, user_message,
 };
 
 impl Step<'_, '_> {
@@ -27,16 +26,10 @@ impl Step<'_, '_> {
             self.cancel_turn()?;
         }
 
-        let item_id = ItemId::mint(self.context.ids);
         let response_id = ResponseId::mint(self.context.ids);
-        let item = Item {
-            id: item_id.clone(),
-            response_id: response_id.clone(),
-            created_at: self.context.now,
-            status: Status::Completed,
-            kind: Kind::Message { role: Role::User },
-            body: user_message(&posted.content),
-        };
+        let (kind, body) = (Kind::Message { role: Role::User }, user_message(&posted.content));
+        let item = self.item(response_id.clone(), Status::Completed, kind, body);
+        let item_id = item.id.clone();
         let message = posted.message(item);
         let status = if busy {
             self.append(Entry::Queued(message));

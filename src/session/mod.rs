@@ -244,6 +244,10 @@ impl Step<'_, '_> {
         seq
     }
 
+    fn item(&mut self, response_id: ResponseId, status: Status, kind: Kind, body: String) -> Item {
+        Item { id: ItemId::mint(self.context.ids), response_id, created_at: self.context.now, status, kind, body }
+    }
+
     /// Asks the model, if the session is to and the turn has not gone round too often.
     fn sample(&mut self, delay_seconds: u32) {
         let Phase::Sampling { turn, at, .. } = &self.session.state.phase else {

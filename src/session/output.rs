@@ -3,9 +3,7 @@
 use serde_json::Value;
 
 use super::entry::{Entry, OpenCall};
-use super::{
-    Answer, Given, Item, ItemId, Kind, OutputStatus, Rejected, Seq, Status, Step, Unreadable, output_body,
-};
+use super::{Answer, Given, Kind, OutputStatus, Rejected, Seq, Status, Step, Unreadable, output_body};
 
 /// What comes after the last open call has got its output.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,18 +54,11 @@ impl Step<'_, '_> {
         then: Then,
     ) -> Result<(), Unreadable> {
         let resumes = then == Then::GoOn && self.session.state.open_calls().len() == 1;
-        let Some(turn) = self.session.state.turn() else {
-            return Ok(());
-        };
-        let item = Item {
-            id: ItemId::mint(self.context.ids),
-            response_id: turn.head.response_id.clone(),
-            created_at: self.context.now,
-            status,
-            kind: Kind::FunctionCallOutput { call_id: call.call_id.clone() },
-            body: output_body(&self.provider_id(call.seq)?, output),
-        };
-        let index = turn.items;
+        let Some(turn) = self.session.state.turn() else { return Ok(()) };
+        let (response_id, index) = (turn.head.response_id.clone(), turn.items);
+        let body = output_body(&self.provider_id(call.seq)?, output);
+        let item =
+            self.item(response_id, status, Kind::FunctionCallOutput { call_id: call.call_id.clone() }, body);
         self.append(Entry::Answered { item, call: call.seq, index, resumes });
         Ok(())
     }
