@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Error, MAX_TOOLS, MAX_TOOLS_JSON};
+use super::{Error, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
 use crate::provider::{Provider, Sampling};
 use crate::session::Tool;
 
@@ -58,6 +58,12 @@ impl Agent {
         }
         if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted { .. })) {
             return Err(Error::invalid(format!("{at}.model"), "the agent needs the name of a model"));
+        }
+        if self.model.as_ref().is_some_and(|name| !(1..=MAX_MODEL).contains(&name.len())) {
+            return Err(Error::invalid(
+                format!("{at}.model"),
+                format!("a model's name has 1 to {MAX_MODEL} bytes"),
+            ));
         }
         if let Some(base_url) = self.provider.as_ref().and_then(Provider::base_url)
             && !(base_url.starts_with("https://") || base_url.starts_with("http://"))

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::agent::{Agent, AgentTool, tools};
-use super::{Code, Error, MAX_LABELS, MAX_TITLE};
+use super::{Code, Error, MAX_LABELS, MAX_MODEL, MAX_TITLE};
 
 /// A session to be made.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +67,7 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
         return Err(Error::invalid("title", format!("a title has at most {MAX_TITLE} characters")));
     }
     check_labels(&body.labels)?;
+    check_model(body.model_override.as_deref())?;
     if body.location_hint.as_ref().is_some_and(|hint| !LOCATIONS.contains(&hint.as_str())) {
         return Err(Error::invalid("location_hint", format!("must be one of {}", LOCATIONS.join(", "))));
     }
@@ -111,6 +112,16 @@ fn agent(mut object: Map<String, Value>) -> Result<Agent, Error> {
     }
     agent.check("agent")?;
     Ok(agent)
+}
+
+/// Refuses the name of a model that cannot be one.
+pub fn check_model(name: Option<&str>) -> Result<(), Error> {
+    match name {
+        Some(name) if !(1..=MAX_MODEL).contains(&name.len()) => {
+            Err(Error::invalid("model_override", format!("a model's name has 1 to {MAX_MODEL} bytes")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {

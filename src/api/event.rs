@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::agent::tools;
-use super::create::{object, parse};
+use super::create::{check_model, object, parse};
 use super::{Code, Error, MAX_TEXT};
 use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
 
@@ -83,6 +83,7 @@ fn message(envelope: Envelope) -> Result<Command, Error> {
     if data.role != "user" {
         return Err(Error::invalid("data.role", "only messages of role user can be posted"));
     }
+    check_model(envelope.model_override.as_deref())?;
     let on_busy = match envelope.on_busy.as_deref() {
         None | Some("queue") => OnBusy::Queue,
         Some("interrupt") => OnBusy::Interrupt,
@@ -212,6 +213,10 @@ mod tests {
             (
                 json!({"type": "message", "data": {"role": "user", "content": "x"}, "on_buzy": "queue"}),
                 Some("on_buzy"),
+            ),
+            (
+                json!({"type": "message", "data": {"role": "user", "content": "x"}, "model_override": ""}),
+                Some("model_override"),
             ),
         ];
         for (body, param) in cases {

@@ -29,6 +29,8 @@ pub const MAX_TOOLS_JSON: usize = 750_000;
 pub const MAX_TOOLS: usize = 128;
 /// Characters of a title.
 pub const MAX_TITLE: usize = 200;
+/// Bytes of a model's name.
+pub const MAX_MODEL: usize = 256;
 /// Labels of a session.
 pub const MAX_LABELS: usize = 16;
 /// Model responses of one turn.

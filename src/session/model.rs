@@ -8,6 +8,8 @@ use super::{
 
 /// The longest call id that is passed on as it is.
 const CALL_ID: usize = 64;
+/// The longest name of a tool that is remembered; no tool has a longer one.
+const NAME: usize = 64;
 /// The longest wait for another attempt that is worth it.
 const MAX_DELAY: u32 = 60;
 
@@ -32,6 +34,7 @@ impl Step<'_, '_> {
                     // A provider that used an id twice must be told the two calls apart in later requests.
                     let reused = provider_id != call_id.as_str() && self.is_taken(&CallId(provider_id.clone()))?;
                     let provider_id = if reused { call_id.0.clone() } else { provider_id };
+                    let name = name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().to_string();
                     self.open(Opening::Call { call_id, provider_id, name });
                 }
                 ModelEvent::Text { kind, fresh, text } => {

@@ -202,6 +202,14 @@ fn a_tool_that_nobody_offered_is_answered_at_once() {
 }
 
 #[test]
+fn a_tool_name_without_end_is_cut_short() {
+    let mut rig = Rig::new();
+    rig.say_with("go", &["look"]);
+    rig.model(vec![call("a", &"北".repeat(1_000_000)), close(), done()]);
+    assert!(rig.prompts[1].iter().all(|line| line.body.len() < 300));
+}
+
+#[test]
 fn tools_of_a_message_do_not_outlive_its_turn_and_those_of_the_agent_do() {
     let mut rig = Rig::with(Settings { client_tools: vec!["own".into()], ..settings() });
     rig.say_with("one", &["brought"]);
