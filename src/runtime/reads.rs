@@ -179,7 +179,7 @@ fn status(item: &Item, live: &Live, cancelled: &[CallId]) -> Status {
                 (false, false) => item.status,
             }
         }
-        Kind::Message { .. } | Kind::Reasoning | Kind::FunctionCallOutput { .. } => item.status,
+        Kind::Message { .. } | Kind::Reasoning | Kind::FunctionCallOutput { .. } | Kind::Error => item.status,
     }
 }
 

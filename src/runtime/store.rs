@@ -303,6 +303,7 @@ fn part(entry: &Entry) -> &'static str {
         (Kind::Reasoning, _) => "reasoning",
         (Kind::FunctionCall { .. }, _) => "call",
         (Kind::FunctionCallOutput { .. }, _) => "output",
+        (Kind::Error, _) => "error",
     }
 }
 

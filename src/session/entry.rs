@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallId, Item, ItemId, ResponseId, Seconds, Seq};
+use super::{CallId, Item, ItemId, Kind, ResponseId, Seconds, Seq};
 
 /// A record and its place in the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,9 +53,9 @@ pub enum Entry {
         /// Whether it is the last that the turn waited for, so that the model is asked again.
         resumes: bool,
     },
-    /// The session told the model something in the user's name. Shows nothing.
+    /// The session added to the transcript: a word to the model in the user's name, or why the turn failed. Shows nothing.
     Noted {
-        /// The user-role message.
+        /// The user-role message, or the error.
         item: Item,
     },
     /// The messages that waited were dropped. Shows nothing.
@@ -254,7 +254,8 @@ impl Entry {
     pub fn in_context(&self) -> bool {
         match self {
             Entry::Output { context, .. } => *context,
-            Entry::Started(_) | Entry::Answered { .. } | Entry::Noted { .. } => true,
+            Entry::Noted { item } => item.kind != Kind::Error,
+            Entry::Started(_) | Entry::Answered { .. } => true,
             Entry::Queued(_)
             | Entry::Called { .. }
             | Entry::Dropped { .. }

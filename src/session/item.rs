@@ -50,6 +50,8 @@ pub enum Kind {
         /// The call that it answers.
         call_id: CallId,
     },
+    /// Why a turn failed. Clients see it, the model does not.
+    Error,
 }
 
 /// Who speaks in a message.
@@ -87,7 +89,7 @@ impl Item {
     pub fn call_id(&self) -> Option<&CallId> {
         match &self.kind {
             Kind::FunctionCall { call_id, .. } | Kind::FunctionCallOutput { call_id } => Some(call_id),
-            Kind::Message { .. } | Kind::Reasoning => None,
+            Kind::Message { .. } | Kind::Reasoning | Kind::Error => None,
         }
     }
 
@@ -99,6 +101,7 @@ impl Item {
             Kind::Message { role } => {
                 json!({"role": role, "content": take("content").unwrap_or_else(|| json!([]))})
             }
+            Kind::Error => json!({"code": take("code"), "message": take("message")}),
             Kind::Reasoning => json!({"summary": take("summary").unwrap_or_else(|| json!([]))}),
             Kind::FunctionCall { call_id, name } => {
                 json!({"call_id": call_id, "name": name, "arguments": take("arguments").unwrap_or_else(|| json!("{}"))})
@@ -116,6 +119,7 @@ impl Item {
             Kind::Reasoning => "reasoning",
             Kind::FunctionCall { .. } => "function_call",
             Kind::FunctionCallOutput { .. } => "function_call_output",
+            Kind::Error => "error",
         }
     }
 

@@ -269,6 +269,11 @@ impl Step<'_, '_> {
         };
         let (mut used, turn) = (turn.usage, turn.head.clone());
         used.add(usage);
+        if let Outcome::Failed(Failure { code, message }) = &outcome {
+            let body = serde_json::json!({"type": "error", "code": code, "message": message}).to_string();
+            let item = self.item(turn.response_id.clone(), Status::Completed, Kind::Error, body);
+            self.append(Entry::Noted { item });
+        }
         self.append(Entry::Ended { outcome, usage: used, at: self.context.now, turn });
         self.next_turn();
     }

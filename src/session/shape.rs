@@ -124,7 +124,7 @@ pub(super) fn reopened(item: &Item) -> Open {
             });
             (Opening::Message, parts.collect())
         }
-        Kind::Reasoning | Kind::FunctionCallOutput { .. } => {
+        Kind::Reasoning | Kind::FunctionCallOutput { .. } | Kind::Error => {
             let summary =
                 list("summary").iter().map(|s| part(PartKind::Summary, text_of(s, "text"))).collect::<Vec<_>>();
             let content = list("content").iter().map(|c| part(PartKind::Reasoning, text_of(c, "text"))).collect();

@@ -74,6 +74,7 @@ test("a reader that is torn off all the time gets what a steady one gets, over e
   );
   await work;
   const resumes = pieces.reduce((sum, piece) => sum + piece.resumes, 0);
+  t.diagnostic(`${resumes} resumes`);
   assert.ok(resumes >= 200, `only ${resumes} resumes`);
   const whole = steady.content;
   for (const { events } of pieces) {

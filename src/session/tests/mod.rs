@@ -154,6 +154,7 @@ impl Rig {
                     Kind::Reasoning => ContextPart::Reasoning,
                     Kind::FunctionCall { .. } => ContextPart::Call,
                     Kind::FunctionCallOutput { .. } => ContextPart::Output,
+                    Kind::Error => panic!("an error is shown to the model"),
                 };
                 ContextLine { part, body: item.body }
             })

@@ -270,6 +270,9 @@ fn a_request_that_failed_before_any_output_is_made_again() {
     rig.step(Input::ModelFailed { at, failure: failed("upstream_error", true) }).unwrap();
     assert_eq!(rig.heard(), ["failed upstream_error", "session.status failed"]);
     assert_eq!(rig.session.state.last_error().unwrap().code, "upstream_error");
+    let error = rig.log.records.values().filter_map(|r| r.entry.item()).next_back().unwrap();
+    let want = json!({"code": "upstream_error", "message": "it went wrong"});
+    assert_eq!((error.type_name(), error.data()), ("error", want));
     rig.say("again");
     assert_eq!(rig.session.state.status(), SessionStatus::Running);
 }
