@@ -15,7 +15,9 @@ async function main() {
   mkdirSync(storage, { recursive: true });
   const { Server } = await import("./server.mjs");
   // Settings of the worker are taken from the environment, as a deployment takes them from its variables and secrets.
-  const given = Object.entries(process.env).filter(([name]) => /^LAYBY_(API_KEYS|AGENT|PROVIDER|HEARTBEAT_S)$/.test(name));
+  const given = Object.entries(process.env).filter(([name]) =>
+    /^LAYBY_(API_KEYS|AGENT|PROVIDER|HEARTBEAT_S)$/.test(name),
+  );
   const vars = { LAYBY_OPEN: "true", ...Object.fromEntries(given) };
   const onLog = (log) => log.level !== "debug" && console.error(`[${log.level}] ${log.message}`);
   const server = await new Server({ storage, vars, port, onLog }).start();
