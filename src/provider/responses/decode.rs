@@ -224,9 +224,6 @@ impl Decoder for Answer {
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         if let Some(body) = self.frames.finish()? {
-            if body.get("error").is_some_and(|error| !error.is_null()) {
-                return Err(failure::in_band(&body));
-            }
             self.complete(&body, &mut out)?;
         }
         if self.finished { Ok(out) } else { Err(failure::truncated()) }
