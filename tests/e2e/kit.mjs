@@ -30,7 +30,7 @@ export async function serve(t, vars = { LAYBY_OPEN: "true" }) {
   return server.start();
 }
 
-/** A model server that speaks the Responses API and answers with `script`, entry by entry. An entry: {text, chunk, calls, pause, hold}. */
+/** A model server that speaks the Responses API and answers with `script`, entry by entry, or by what it makes of a request. An entry: {text, chunk, calls, pause, hold}. */
 export async function model(t, script) {
   const requests = [];
   const server = createServer(async (req, res) => {
@@ -40,7 +40,9 @@ export async function model(t, script) {
     const record = { body: JSON.parse(body), headers: req.headers, closed: false };
     requests.push(record);
     res.on("close", () => (record.closed = !res.writableFinished));
-    const entry = script[requests.length - 1] ?? { text: "past the end of the script" };
+    const entry = (typeof script === "function" ? script(record.body) : script[requests.length - 1]) ?? {
+      text: "past the end of the script",
+    };
     res.writeHead(200, { "content-type": "text/event-stream" });
     const send = (event) => res.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
     const output = [];
