@@ -49,7 +49,7 @@ pub enum Code {
     Overloaded,
     /// The deployment has no keys and is not open.
     AuthNotConfigured,
-    /// Storage failed; nothing was done.
+    /// Storage failed.
     StorageUnavailable,
     /// A mistake of ours.
     Internal,

@@ -340,7 +340,7 @@ impl From<Unreadable> for Error {
         worker::console_error!("{e}");
         Self::new(
             Code::StorageUnavailable,
-            "the session's storage could not be read or written; nothing was done, try again",
+            "the session's storage could not be read or written; try again, with an Idempotency-Key so that nothing is done twice",
         )
     }
 }
