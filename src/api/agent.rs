@@ -145,10 +145,21 @@ fn tool(entry: &Value, at: &str) -> Result<Tool, Error> {
         Some(schema @ Value::Object(_)) => Some(schema.clone()),
         Some(_) => return Err(Error::invalid(format!("{at}.parameters"), "must be a JSON schema, an object")),
     };
+    // Ours, beside the function rather than in it; either is understood.
+    let timeout =
+        entry.get("tool_timeout_s").or_else(|| spec.get("tool_timeout_s")).filter(|value| !value.is_null());
+    let tool_timeout_s = match timeout.map(Value::as_u64) {
+        None => None,
+        Some(Some(seconds @ 1..)) => Some(seconds),
+        Some(_) => {
+            let message = "must be a whole number of seconds, at least 1, or null for the agent's";
+            return Err(Error::invalid(format!("{at}.tool_timeout_s"), message));
+        }
+    };
     let strict = match given("strict") {
         None => None,
         Some(Value::Bool(strict)) => Some(*strict),
         Some(_) => return Err(Error::invalid(format!("{at}.strict"), "must be true or false")),
     };
-    Ok(Tool { name: name.to_string(), description, parameters, strict })
+    Ok(Tool { name: name.to_string(), description, parameters, strict, tool_timeout_s })
 }

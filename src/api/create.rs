@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::agent::{Agent, AgentTool, tools};
-use super::{Code, Error, MAX_LABELS, MAX_MODEL, MAX_TITLE};
+use super::seed::{Seeds, seeds};
+use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
 
 /// A session to be made.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +22,10 @@ pub struct NewSession {
     pub model_override: Option<String>,
     /// The reasoning effort instead of the agent's.
     pub reasoning_effort: Option<String>,
+    /// What it begins with.
+    pub seeds: Seeds,
+    /// Seconds until it is erased.
+    pub expires_in: Option<u64>,
     /// Where its object is first placed: one of the platform's codes.
     pub location_hint: Option<String>,
 }
@@ -48,6 +53,8 @@ struct Body {
     labels: BTreeMap<String, String>,
     model_override: Option<String>,
     reasoning_effort: Option<String>,
+    initial_items: Vec<Map<String, Value>>,
+    expires_in: Option<u64>,
     location_hint: Option<String>,
 }
 
@@ -63,10 +70,9 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
             ..Error::new(Code::NotFound, format!("there is no agent {id}"))
         });
     }
-    if body.title.as_ref().is_some_and(|title| title.chars().count() > MAX_TITLE) {
-        return Err(Error::invalid("title", format!("a title has at most {MAX_TITLE} characters")));
-    }
+    check_title(body.title.as_deref())?;
     check_labels(&body.labels)?;
+    check_expiry(body.expires_in)?;
     check_model(body.model_override.as_deref())?;
     if body.location_hint.as_ref().is_some_and(|hint| !LOCATIONS.contains(&hint.as_str())) {
         return Err(Error::invalid("location_hint", format!("must be one of {}", LOCATIONS.join(", "))));
@@ -77,6 +83,8 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
         labels: body.labels,
         model_override: body.model_override,
         reasoning_effort: body.reasoning_effort,
+        seeds: seeds(body.initial_items)?,
+        expires_in: body.expires_in,
         location_hint: body.location_hint,
     })
 }
@@ -124,7 +132,29 @@ pub fn check_model(name: Option<&str>) -> Result<(), Error> {
     }
 }
 
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {
+/// Refuses a title that is too long.
+pub fn check_title(title: Option<&str>) -> Result<(), Error> {
+    match title {
+        Some(title) if title.chars().count() > MAX_TITLE => {
+            Err(Error::invalid("title", format!("a title has at most {MAX_TITLE} characters")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a life that is no life, or one without end.
+pub fn check_expiry(seconds: Option<u64>) -> Result<(), Error> {
+    match seconds {
+        None | Some(1..=MAX_EXPIRY) => Ok(()),
+        Some(_) => {
+            let message = format!("must be a whole number of seconds from 1 to {MAX_EXPIRY}, or null for no end");
+            Err(Error::invalid("expires_in", message))
+        }
+    }
+}
+
+/// Refuses labels above the limits.
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {
     if labels.len() > MAX_LABELS {
         return Err(Error::invalid("labels", format!("a session has at most {MAX_LABELS} labels")));
     }

@@ -1,6 +1,6 @@
 //! Errors as clients get them: one envelope on every route.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{MAX_BODY, Method, Reply};
 use crate::session::{Malformed, Rejected};
@@ -104,6 +104,21 @@ impl Error {
         Self::new(Code::NotFound, format!("there is no session {id}"))
     }
 
+    /// A session that went away while it was asked.
+    pub fn deleted() -> Self {
+        Self::new(Code::NotFound, "this session was deleted")
+    }
+
+    /// What another object answered that was to help: told on where it is about the request, else as something to try again.
+    pub fn relayed(status: u16, body: &str) -> Self {
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        let text = |key: &str| body.pointer(&format!("/error/{key}")).and_then(Value::as_str).map(str::to_string);
+        match (status, text("message")) {
+            (404, Some(message)) => Self { param: text("param"), ..Self::new(Code::NotFound, message) },
+            _ => Self::new(Code::Overloaded, "the other session could not be read; try again"),
+        }
+    }
+
     /// A method that the route does not have.
     pub fn method(method: &str, allowed: &[Method]) -> Self {
         let allow = allowed.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
@@ -140,6 +155,10 @@ impl From<Rejected> for Error {
             Rejected::AlreadyResolved(_) => Code::CallAlreadyResolved,
             Rejected::CallCancelled(_) => Code::CallCancelled,
             Rejected::TurnInProgress { .. } => Code::TurnInProgress,
+            Rejected::NotQueued(_) => Code::NotFound,
+            Rejected::Unpaired { index, .. } => {
+                return Self::invalid(format!("initial_items[{index}]"), rejected.to_string());
+            }
             Rejected::QueueFull(_) => Code::Overloaded,
             Rejected::Unreadable(_) => Code::StorageUnavailable,
         };

@@ -44,6 +44,8 @@ struct MessageData {
 struct OutputData {
     call_id: String,
     output: Value,
+    #[serde(default)]
+    is_error: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -59,8 +61,8 @@ pub fn command(body: &str) -> Result<Command, Error> {
         "message" => return message(envelope),
         "function_call_output" => {
             let data: OutputData = parse(envelope.data, "data")?;
-            let output = output(data.output)?;
-            Input::Output(Given { call_id: CallId(data.call_id), output })
+            let output = output(data.output, "data.output")?;
+            Input::Output(Given { call_id: CallId(data.call_id), output, is_error: data.is_error })
         }
         "interrupt" => {
             let data: InterruptData = parse(envelope.data, "data")?;
@@ -86,9 +88,10 @@ fn message(envelope: Envelope) -> Result<Command, Error> {
     check_model(envelope.model_override.as_deref())?;
     let on_busy = match envelope.on_busy.as_deref() {
         None | Some("queue") => OnBusy::Queue,
+        Some("steer") => OnBusy::Steer,
         Some("interrupt") => OnBusy::Interrupt,
         Some("reject") => OnBusy::Reject,
-        Some(_) => return Err(Error::invalid("on_busy", "must be queue, interrupt or reject")),
+        Some(_) => return Err(Error::invalid("on_busy", "must be queue, steer, interrupt or reject")),
     };
     let tools = match envelope.tools.filter(|list| !list.is_null()) {
         Some(list) => tools(&list, "tools")?,
@@ -115,16 +118,17 @@ fn content(content: Value) -> Result<Value, Error> {
 }
 
 /// An output: a string, or content parts.
-fn output(output: Value) -> Result<Value, Error> {
+pub fn output(output: Value, at: &str) -> Result<Value, Error> {
     match &output {
-        Value::String(text) => check_text(text, "data.output")?,
-        Value::Array(list) => check_parts(list, "data.output")?,
-        _ => return Err(Error::invalid("data.output", "an output is a string or a list of content parts")),
+        Value::String(text) => check_text(text, at)?,
+        Value::Array(list) => check_parts(list, at)?,
+        _ => return Err(Error::invalid(at, "an output is a string or a list of content parts")),
     }
     Ok(output)
 }
 
-fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
+/// Refuses content parts that cannot come from a user.
+pub fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
     for (n, part) in parts.iter().enumerate() {
         let at = format!("{at}[{n}]");
         let (key, text) = match part.get("type").and_then(Value::as_str) {
@@ -149,7 +153,8 @@ fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_text(text: &str, at: &str) -> Result<(), Error> {
+/// Refuses a text above the limit.
+pub fn check_text(text: &str, at: &str) -> Result<(), Error> {
     if text.len() > MAX_TEXT {
         let message = format!("this text has {} bytes, the limit is {MAX_TEXT}", text.len());
         return Err(Error { param: Some(at.to_string()), ..Error::new(Code::PayloadTooLarge, message) });

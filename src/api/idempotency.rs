@@ -43,6 +43,11 @@ impl Key {
         Ok(Self { name: format!("{route} {key}"), digest: digest(body) })
     }
 
+    /// The keys of a request: that of its header, if it has one.
+    pub fn of(route: &str, header: Option<&str>, body: &str) -> Result<Vec<Self>, Error> {
+        header.map(|key| Self::header(route, key, body)).into_iter().collect()
+    }
+
     /// The key that a message's own id is.
     pub fn message(id: &str, body: &str) -> Self {
         Self { name: format!("message {id}"), digest: digest(body) }

@@ -6,18 +6,24 @@ mod create;
 mod error;
 mod event;
 mod idempotency;
+mod info;
+mod patch;
 mod query;
 mod route;
+mod seed;
 mod view;
 
 pub use agent::{Agent, AgentTool};
-pub use create::{NewSession, create, object};
+pub use create::{NewSession, check_labels, create, object};
 pub use error::{Code, Error};
 pub use event::{Command, command};
 pub use idempotency::{KEPT, Key, Remembered, session_hex};
+pub use info::SessionInfo;
+pub use patch::{Fork, Patch, fork, patch};
 pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use route::{Method, Route};
-pub use view::{Reply, SessionInfo, accepted, agent_view, events_page, items_page, message, nested, snapshot};
+pub use seed::Seeds;
+pub use view::{Reply, accepted, agent_view, events_page, items_page, message, nested, snapshot};
 
 /// The largest request body, in bytes.
 pub const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -31,6 +37,8 @@ pub const MAX_TOOLS: usize = 128;
 pub const MAX_TITLE: usize = 200;
 /// Bytes of a model's name.
 pub const MAX_MODEL: usize = 256;
+/// The longest life that a session can be given, in seconds: ten years.
+pub const MAX_EXPIRY: u64 = 315_360_000;
 /// Labels of a session.
 pub const MAX_LABELS: usize = 16;
 /// Model responses of one turn.

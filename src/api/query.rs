@@ -28,6 +28,12 @@ pub struct SnapshotQuery {
     pub item_limit: usize,
 }
 
+impl Default for SnapshotQuery {
+    fn default() -> Self {
+        Self { include_items: true, item_limit: 1000 }
+    }
+}
+
 /// `GET …/events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventsQuery {

@@ -21,6 +21,12 @@ pub enum Route {
     Socket(String),
     /// `/v1/sessions/{id}/agent`
     Agent(String),
+    /// `/v1/sessions/{id}/fork`
+    Fork(String),
+    /// `/v1/sessions/{id}/queue/{item_id}`
+    Queued(String, String),
+    /// `/v1/sessions/{id}/calls/{call_id}`
+    Call(String, String),
 }
 
 /// Methods that some route has.
@@ -30,6 +36,8 @@ pub enum Method {
     Get,
     /// Make or send.
     Post,
+    /// Change.
+    Patch,
     /// Remove.
     Delete,
 }
@@ -40,6 +48,7 @@ impl Method {
         match self {
             Method::Get => "GET",
             Method::Post => "POST",
+            Method::Patch => "PATCH",
             Method::Delete => "DELETE",
         }
     }
@@ -58,6 +67,9 @@ impl Route {
             ["v1", "sessions", id, "stream"] => Route::Stream((*id).to_string()),
             ["v1", "sessions", id, "ws"] => Route::Socket((*id).to_string()),
             ["v1", "sessions", id, "agent"] => Route::Agent((*id).to_string()),
+            ["v1", "sessions", id, "fork"] => Route::Fork((*id).to_string()),
+            ["v1", "sessions", id, "queue", item] => Route::Queued((*id).to_string(), (*item).to_string()),
+            ["v1", "sessions", id, "calls", call] => Route::Call((*id).to_string(), (*call).to_string()),
             _ => return Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
         };
         let allowed = route.methods();
@@ -72,9 +84,10 @@ impl Route {
             Route::Health | Route::Items(_) | Route::Stream(_) | Route::Socket(_) | Route::Agent(_) => {
                 &[Method::Get]
             }
-            Route::Sessions => &[Method::Post],
+            Route::Sessions | Route::Fork(_) => &[Method::Post],
+            Route::Queued(..) | Route::Call(..) => &[Method::Delete],
             Route::Events(_) => &[Method::Get, Method::Post],
-            Route::Session(_) => &[Method::Get, Method::Delete],
+            Route::Session(_) => &[Method::Get, Method::Patch, Method::Delete],
         }
     }
 
@@ -87,7 +100,10 @@ impl Route {
             | Route::Events(id)
             | Route::Stream(id)
             | Route::Socket(id)
-            | Route::Agent(id) => Some(id),
+            | Route::Agent(id)
+            | Route::Fork(id)
+            | Route::Queued(id, _)
+            | Route::Call(id, _) => Some(id),
         }
     }
 }
@@ -107,6 +123,6 @@ mod tests {
     fn a_missing_route_and_a_missing_method_are_told_apart() {
         assert_eq!(Route::parse("GET", "/v2").unwrap_err().code, Code::NotFound);
         let error = Route::parse("PUT", "/v1/sessions/a").unwrap_err();
-        assert_eq!((error.code, error.allow.as_deref()), (Code::MethodNotAllowed, Some("GET, DELETE")));
+        assert_eq!((error.code, error.allow.as_deref()), (Code::MethodNotAllowed, Some("GET, PATCH, DELETE")));
     }
 }

@@ -1,14 +1,9 @@
 //! What clients are shown.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Agent;
-use crate::session::{
-    AgentId, Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Seconds, Session, Status,
-};
+use super::SessionInfo;
+use crate::session::{Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Session, Status};
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,23 +27,6 @@ impl Reply {
         self.headers.push((name, value.into()));
         self
     }
-}
-
-/// What of a session seldom changes. A row of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SessionInfo {
-    /// The agent, as it was when the session was made, secrets included.
-    pub agent: Agent,
-    /// The agent's id.
-    pub agent_id: AgentId,
-    /// The title.
-    #[serde(default)]
-    pub title: Option<String>,
-    /// The labels.
-    #[serde(default)]
-    pub labels: BTreeMap<String, String>,
-    /// When the session was made.
-    pub created_at: Seconds,
 }
 
 /// The snapshot, without items.
@@ -81,8 +59,9 @@ pub fn snapshot(
     json!({
         "id": session.id, "object": "session", "status": state.status(),
         "agent_id": info.agent_id, "agent_name": info.agent.name, "model": session.settings.model,
-        "title": info.title, "labels": info.labels,
-        "created_at": info.created_at, "updated_at": state.updated_at, "expires_at": null,
+        "title": info.title, "labels": info.labels, "archived": info.archived,
+        "created_at": info.created_at, "updated_at": state.updated_at.max(info.updated_at),
+        "expires_at": info.expires_at,
         "active_response_id": state.turn().map(|turn| &turn.head.response_id),
         "last_response": last, "last_task_error": state.last_error(),
         "pending_tool_calls": calls.collect::<Vec<_>>(), "queue": queue.collect::<Vec<_>>(),
@@ -142,13 +121,14 @@ pub fn agent_view(info: &SessionInfo) -> Value {
     })
 }
 
-/// The answer to an event that was taken. `cursor` is the position just before what it causes.
+/// The answer to an input that was taken. `cursor` is the position just before what it causes.
 pub fn accepted(answer: &Answer, cursor: &str) -> Reply {
     let body = match answer {
         Answer::Message { item_id, response_id, status } => {
             let status = match status {
                 MessageStatus::Started => "started",
                 MessageStatus::Queued => "queued",
+                MessageStatus::Steered => "steered",
             };
             json!({"queued": true, "item_id": item_id, "response_id": response_id, "status": status, "cursor": cursor})
         }
@@ -167,7 +147,17 @@ pub fn accepted(answer: &Answer, cursor: &str) -> Reply {
             };
             json!({"queued": false, "status": status, "cursor": cursor})
         }
+        Answer::Withdrawn(item_id) => {
+            json!({"id": item_id, "object": "queue.item.deleted", "deleted": true, "cursor": cursor})
+        }
+        Answer::Cancelled { call_id, remaining } => {
+            json!({"call_id": call_id, "status": "cancelled", "remaining": remaining, "cursor": cursor})
+        }
         Answer::None => json!({"queued": false, "cursor": cursor}),
     };
-    Reply::json(202, &body)
+    let status = match answer {
+        Answer::Withdrawn(_) | Answer::Cancelled { .. } => 200,
+        Answer::Message { .. } | Answer::Output { .. } | Answer::Interrupt(_) | Answer::None => 202,
+    };
+    Reply::json(status, &body)
 }

@@ -9,23 +9,21 @@ use worker::{AbortController, Delay, State, WebSocket};
 use super::bridge::END;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{self, Code, Command, Error, Key, MAX_QUEUE, MAX_ROUNDS, Reply, SessionInfo};
+use crate::api::{self, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery};
 use crate::session::{
-    Alarm, Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId,
-    Seq, Session, SessionId, Settings, Unreadable,
+    Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
+    Seq, Session, SessionId, Unreadable,
 };
 use crate::sse;
 
-/// How soon the watchdog looks after a model request.
-const WATCHDOG: u64 = 30;
-/// Seconds without progress after which a turn that keeps being interrupted by restarts is given up.
-const PATIENCE: u64 = 300;
 /// Deltas of less than this are sent together, the first of an item aside.
 const COALESCE: Duration = Duration::from_millis(25);
 /// Text that a crash may cost: a checkpoint is due after so much of it…
 const CHECKPOINT_BYTES: usize = 16 * 1024;
 /// … or so long, in milliseconds.
 const CHECKPOINT_MILLIS: u64 = 2000;
+/// How often a copy is looked after, in seconds.
+pub const COPY_SECONDS: u64 = 60;
 
 /// The driver of one session.
 pub struct Driver {
@@ -35,8 +33,10 @@ pub struct Driver {
     pub store: Store,
     /// The session, once it has been loaded.
     pub live: RefCell<Option<Live>>,
-    /// When the alarm goes off, in Unix seconds, as far as this instance knows.
-    alarm_at: Cell<Option<u64>>,
+    /// When the alarm goes off, as far as this instance knows.
+    alarm_at: Cell<Option<Seconds>>,
+    /// Whether another session's log is being copied into this one.
+    pub copying: Cell<bool>,
 }
 
 /// A session in memory.
@@ -56,33 +56,62 @@ impl Driver {
     /// For the object with that state. Reads nothing yet.
     pub fn new(state: State) -> Self {
         let store = Store::new(state.storage());
-        Self { state, store, live: RefCell::new(None), alarm_at: Cell::new(None) }
+        let alarm_at = Cell::new(None);
+        Self { state, store, live: RefCell::new(None), alarm_at, copying: Cell::new(false) }
     }
 
     /// Makes the session.
-    pub fn create(&self, id: SessionId, info: SessionInfo, key: Option<&Key>) -> Result<Reply, Error> {
+    pub fn create(
+        self: &Rc<Self>,
+        id: SessionId,
+        info: SessionInfo,
+        seeds: Seeds,
+        keys: &[Key],
+    ) -> Result<Reply, Error> {
         let state = crate::session::State::new(info.created_at);
-        self.store.create(&id, &info, &state)?;
-        self.store.sql.take_written(); // what is counted is turns
-        let session = Session::load(id, settings(&info), state, Vec::new());
-        let reply = Reply::json(201, &api::snapshot(&info, &session, Vec::new(), &[], 0));
-        if let Some(key) = key {
-            self.store.remember(key, &key.remember(&reply), clock::now())?;
+        self.begin(id, info, state, Input::Seed(seeds.items))?;
+        if let Some(message) = seeds.message {
+            self.perform(Input::Message(message))?;
         }
+        self.made(keys)
+    }
+
+    /// Makes the session from a state whose records are stored, and a first input.
+    pub fn begin(
+        &self,
+        id: SessionId,
+        info: SessionInfo,
+        state: crate::session::State,
+        first: Input,
+    ) -> Result<(), Error> {
+        let now = clock::now();
+        let mut session = Session::load(id.clone(), info.settings(), state, Vec::new());
+        let mut context = Context { now, ids: &mut clock::Ids, log: &self.store };
+        let effects = session.step(first, &mut context)?;
+        self.store.create(&id, &info, &session.state, &effects.append)?;
+        self.store.sql.take_written(); // what is counted is turns
+        self.arm(effects.alarm.map(|alarm| alarm.at()));
+        // Nobody has seen anything of it yet, so there is nothing to publish.
+        let session = Session::load(id, session.settings, session.state, Vec::new());
         *self.live.borrow_mut() = Some(Live::new(session, info));
+        Ok(())
+    }
+
+    /// The answer to whoever made the session.
+    pub fn made(self: &Rc<Self>, keys: &[Key]) -> Result<Reply, Error> {
+        let reply = Reply { status: 201, ..self.snapshot(&SnapshotQuery::default())? };
+        self.remember(keys, &reply)?;
         Ok(reply)
     }
 
-    /// The answer that an earlier request to create this session got.
-    pub fn created(&self, key: Option<&Key>) -> Result<Option<Reply>, Error> {
+    /// The answer that an earlier request to make this session got.
+    pub fn created(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
         if self.store.load()?.is_none() {
             return Ok(None);
         }
-        let judge = |key: &Key| key.judge(self.store.remembered(key)?);
-        let first = key.map(judge).transpose()?.flatten();
         let exists =
             || Error::new(Code::AlreadyExists, "the session that this key once made exists; use a new key");
-        first.map(Some).ok_or_else(exists)
+        self.answered(keys)?.map(Some).ok_or_else(exists)
     }
 
     /// Loads the session if this instance has not yet, and goes on with what a dead instance left behind.
@@ -92,31 +121,70 @@ impl Driver {
         }
         let Some(Stored { id, info, state, open }) = self.store.load()? else { return Err(Error::no_session(id)) };
         worker::console_debug!("{id} woke");
-        let session = Session::load(id, settings(&info), state, open);
+        let session = Session::load(id, info.settings(), state, open);
         *self.live.borrow_mut() = Some(Live::new(session, info));
         self.perform(Input::Recover).map(drop)
     }
 
-    /// Takes what a client posted, once: under a key that was used before the first answer is given again.
-    pub fn post(self: &Rc<Self>, command: Command, keys: &[Key]) -> Result<Reply, Error> {
+    /// Takes what a client wants, once: under a key that was used before the first answer is given again.
+    pub fn take(self: &Rc<Self>, input: Input, keys: &[Key]) -> Result<Reply, Error> {
+        self.once(keys, || {
+            let (answer, cursor) = self.perform(input)?;
+            Ok(api::accepted(&answer, &cursor))
+        })
+    }
+
+    /// `PATCH /v1/sessions/{id}`.
+    pub fn patch(self: &Rc<Self>, patch: Patch, keys: &[Key]) -> Result<Reply, Error> {
+        self.once(keys, || {
+            let mut slot = self.live.borrow_mut();
+            let live = slot.as_mut().ok_or_else(Error::deleted)?;
+            let info = live.info.patched(patch, clock::now())?;
+            self.store.set_info(&live.session.id, &info)?;
+            live.session.settings = info.settings();
+            live.info = info;
+            self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
+            drop(slot);
+            self.snapshot(&SnapshotQuery::default())
+        })
+    }
+
+    fn once(self: &Rc<Self>, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
+        if let Some(again) = self.answered(keys)? {
+            return Ok(again);
+        }
+        let reply = act()?;
+        // No await since the step: what was done and what was answered are kept together or not at all.
+        self.remember(keys, &reply)?;
+        Ok(reply)
+    }
+
+    /// The answer that was given under one of the keys.
+    fn answered(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
         for key in keys {
             if let Some(again) = key.judge(self.store.remembered(key)?)? {
-                return Ok(again);
+                return Ok(Some(again));
             }
         }
-        let (answer, cursor) = self.perform(command.input)?;
-        let reply = api::accepted(&answer, &cursor);
+        Ok(None)
+    }
+
+    fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
+        let now = clock::now();
         for key in keys {
-            // No await since the step: what was done and what was answered are kept together or not at all.
-            self.store.remember(key, &key.remember(&reply), clock::now())?;
+            self.store.remember(key, &key.remember(reply), now)?;
         }
-        Ok(reply)
+        // A turn sets an alarm, and that will see to the rest.
+        if !keys.is_empty() && self.alarm_at.get().is_none() {
+            self.arm(self.due(now, Some(now.after(KEPT))));
+        }
+        Ok(())
     }
 
     /// Takes an input and performs what comes of it. Returns the answer and the position just before what it causes.
     pub fn perform(self: &Rc<Self>, input: Input) -> Result<(Answer, String), Error> {
         let mut slot = self.live.borrow_mut();
-        let live = slot.as_mut().ok_or_else(|| Error::new(Code::NotFound, "this session was deleted"))?;
+        let live = slot.as_mut().ok_or_else(Error::deleted)?;
         let cursor = live.session.cursor().text(&live.session.id);
         let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
         let effects = match live.session.step(input, &mut context) {
@@ -131,7 +199,15 @@ impl Driver {
             *slot = None;
             return Err(e.into());
         }
-        self.arm(effects.alarm);
+        self.arm(effects.alarm.map(|alarm| alarm.at()));
+        if effects.erase {
+            let (driver, id) = (self.clone(), live.session.id.clone());
+            self.state.wait_until(async move {
+                if let Err(error) = driver.delete(id.as_str()).await {
+                    worker::console_error!("{id} could not be erased: {}", error.message);
+                }
+            });
+        }
         if (effects.cancel || effects.sample.is_some())
             && let Some(request) = live.request.take()
         {
@@ -223,13 +299,9 @@ impl Driver {
 
     /// Sees to it that the alarm goes off in time. One that is set already and earlier stays: it is cheaper to let it
     /// find nothing to do than to write it anew with every step.
-    fn arm(self: &Rc<Self>, alarm: Option<Alarm>) {
-        let now = clock::now().0;
-        let due = match alarm {
-            None => return,
-            Some(Alarm::Watchdog) => now + WATCHDOG,
-            Some(Alarm::Deadline(at)) => at.0.max(now),
-        };
+    fn arm(&self, at: Option<Seconds>) {
+        let now = clock::now();
+        let Some(due) = at.map(|at| at.max(now)) else { return };
         if self.alarm_at.get().is_some_and(|at| at > now && at <= due) {
             return;
         }
@@ -237,8 +309,8 @@ impl Driver {
         self.store.sql.count_alarm();
         let storage = self.state.storage();
         // Deadlines are in whole seconds: go off just after, not just before.
-        let set =
-            async move { storage.set_alarm(Duration::from_secs(due - now) + Duration::from_millis(500)).await };
+        let wait = Duration::from_secs(due.0 - now.0) + Duration::from_millis(500);
+        let set = async move { storage.set_alarm(wait).await };
         // The first poll happens here, so the platform takes it together with the rows that were just written.
         let mut set = Box::pin(set);
         let polled = futures::FutureExt::now_or_never(&mut set);
@@ -251,14 +323,40 @@ impl Driver {
         });
     }
 
-    /// The alarm went off.
-    pub fn alarm(self: &Rc<Self>) {
+    /// The alarm went off. What is still to come is set last.
+    pub async fn alarm(self: &Rc<Self>) -> Result<(), Error> {
         self.alarm_at.set(None);
-        if let Err(error) = self.wake("").and_then(|()| self.perform(Input::Alarm).map(drop))
-            && error.code != Code::NotFound
-        {
-            worker::console_error!("alarm: {}", error.message);
+        if self.live.borrow().is_none() && self.store.load()?.is_none() {
+            return self.abandoned().await;
         }
+        self.wake("")?;
+        self.perform(Input::Alarm)?;
+        let now = clock::now();
+        let sweep = self.store.sweep(now)?;
+        self.arm(self.due(now, sweep));
+        Ok(())
+    }
+
+    /// When the alarm has to go off next. What is swept can wait until the session is at rest.
+    fn due(&self, now: Seconds, sweep: Option<Seconds>) -> Option<Seconds> {
+        let slot = self.live.borrow();
+        let session = &slot.as_ref()?.session;
+        let sweep = sweep.filter(|_| matches!(session.state.phase, Phase::Idle));
+        session.due(now).map(|alarm| alarm.at()).into_iter().chain(sweep).min()
+    }
+
+    /// Storage without a session: a copy that was never finished.
+    async fn abandoned(&self) -> Result<(), Error> {
+        if self.copying.get() {
+            self.arm(Some(clock::now().after(COPY_SECONDS)));
+            return Ok(());
+        }
+        self.state.storage().delete_all().await.map_err(router::internal)
+    }
+
+    /// Whether the session's time is over.
+    pub fn is_over(&self) -> bool {
+        self.live.borrow().as_ref().is_some_and(|live| live.session.is_over(clock::now()))
     }
 
     /// Whether `at` names the model request that the session waits for, and how it can be aborted.
@@ -311,17 +409,6 @@ fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_writ
     let line = serde_json::json!({"event": "turn", "session": session, "response": turn, "status": status,
         "code": code, "rows_written": rows_written});
     worker::console_log!("{line}");
-}
-
-fn settings(info: &SessionInfo) -> Settings {
-    Settings {
-        model: info.agent.model_name().to_string(),
-        client_tools: info.agent.tools.iter().map(|tool| tool.0.name.clone()).collect(),
-        tool_timeout: info.agent.tool_timeout_s,
-        max_rounds: MAX_ROUNDS,
-        max_queue: MAX_QUEUE,
-        patience: PATIENCE,
-    }
 }
 
 /// Frames for subscribers: encoded once for all of them.

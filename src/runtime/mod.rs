@@ -4,6 +4,7 @@ mod body;
 mod bridge;
 mod clock;
 mod driver;
+mod fork;
 mod http;
 mod model;
 mod poll;

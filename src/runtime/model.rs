@@ -51,12 +51,13 @@ fn prepare(driver: &Driver, at: Seq) -> Option<Result<Way, Unreadable>> {
         let Phase::Sampling { turn, .. } = &state.phase else { return Err(Unreadable::Missing(at)) };
         let context = driver.store.context()?;
         let agent = &live.info.agent;
-        let mut tools: Vec<Tool> = driver.store.tools(turn.source)?;
-        let own =
-            agent.tools.iter().map(|tool| &tool.0).filter(|own| tools.iter().all(|tool| tool.name != own.name));
-        let own: Vec<Tool> = own.cloned().collect();
-        tools.extend(own);
-        let sampling = agent.sampling();
+        // The newest definition of a tool counts.
+        let mut tools: Vec<Tool> = Vec::new();
+        for message in turn.joined.iter().rev().chain([&turn.source]) {
+            add_new(&mut tools, driver.store.tools(*message)?);
+        }
+        add_new(&mut tools, agent.tools.iter().map(|tool| tool.0.clone()));
+        let sampling = live.info.sampling();
         let prompt = Prompt {
             model: &turn.head.model,
             instructions: agent.instructions.as_deref(),
@@ -75,6 +76,14 @@ fn prepare(driver: &Driver, at: Seq) -> Option<Result<Way, Unreadable>> {
             },
         })
     })
+}
+
+fn add_new(tools: &mut Vec<Tool>, more: impl IntoIterator<Item = Tool>) {
+    for tool in more {
+        if tools.iter().all(|known| known.name != tool.name) {
+            tools.push(tool);
+        }
+    }
 }
 
 async fn ask(

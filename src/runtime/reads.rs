@@ -1,5 +1,7 @@
 //! What clients read of a session: nothing here changes it.
 
+use std::collections::BTreeMap;
+
 use super::driver::{Driver, Live, batch};
 use super::store::Store;
 use crate::api::{self, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
@@ -86,7 +88,7 @@ impl Driver {
 
     fn read<R>(&self, f: impl FnOnce(&Live) -> Result<R, Error>) -> Result<R, Error> {
         let slot = self.live.borrow();
-        f(slot.as_ref().ok_or_else(|| Error::new(Code::NotFound, "this session was deleted"))?)
+        f(slot.as_ref().ok_or_else(Error::deleted)?)
     }
 
     /// A page of items with their status, in the order asked for, and whether there are more.
@@ -134,17 +136,40 @@ impl Driver {
             Some(Place::Queue(_)) if !range.descending => return Ok(()),
             Some(Place::Queue(_)) | None => None,
         };
-        let cancelled = self.store.cancelled_calls()?;
-        while page.len() < want {
-            let items = self.store.items(beyond, range.descending, want - page.len())?;
+        let mut found = Vec::new();
+        while page.len() + found.len() < want {
+            let items = self.store.items(beyond, range.descending, want - page.len() - found.len())?;
             let Some((last, _)) = items.last() else { break };
             beyond = Some(*last);
-            for (_, item) in items.into_iter().filter(|(seq, _)| range.holds(Place::Log(*seq))) {
-                let status = status(&item, live, &cancelled);
-                page.push((item, status));
+            found.extend(items.into_iter().filter(|(seq, _)| range.holds(Place::Log(*seq))));
+        }
+        let cancelled = self.cancelled(&found)?;
+        page.extend(found.into_iter().map(|(_, item)| {
+            let status = status(&item, live, &cancelled);
+            (item, status)
+        }));
+        Ok(())
+    }
+
+    /// Those of the calls on a page that no client answered.
+    fn cancelled(&self, page: &[(Seq, Item)]) -> Result<Vec<CallId>, Unreadable> {
+        let outputs = page.iter().filter_map(|(_, item)| match &item.kind {
+            Kind::FunctionCallOutput { call_id } => Some((call_id, item.status)),
+            Kind::FunctionCall { .. } | Kind::Message { .. } | Kind::Reasoning | Kind::Error => None,
+        });
+        let outputs: BTreeMap<&CallId, Status> = outputs.collect();
+        let mut cancelled = Vec::new();
+        for (seq, item) in page {
+            let Kind::FunctionCall { call_id, .. } = &item.kind else { continue };
+            let status = match outputs.get(call_id) {
+                Some(status) => Some(*status),
+                None => self.store.output_status(*seq, call_id)?,
+            };
+            if status.is_some_and(|status| status != Status::Completed) {
+                cancelled.push(call_id.clone());
             }
         }
-        Ok(())
+        Ok(cancelled)
     }
 
     /// Adds messages that wait until the page has `want`.

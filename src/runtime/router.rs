@@ -2,7 +2,7 @@
 
 use worker::{Context, Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub, event};
 
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION};
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE};
 use super::{body, clock, poll, socket};
 use crate::api::{self, Code, Error, Method, Reply, Route};
 use crate::config::Config;
@@ -41,10 +41,11 @@ async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response
     }
     let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint: None, id: id.to_string() };
     match (&route, method) {
+        (Route::Fork(_), _) => fork(object, req, &tenant, request_id).await,
         (Route::Stream(_), _) => body::stream(object, &req, &config, request_id).await,
         (Route::Socket(_), _) => socket::socket(object, &req, &config, request_id).await,
         (Route::Events(_), Method::Get) => poll::events(&object, &req, request_id).await,
-        (_, Method::Post) => {
+        (_, Method::Post | Method::Patch) => {
             http::must_be_json(&req)?;
             let body = http::body(&mut req).await?;
             object.send(&req, Some(body), request_id).await
@@ -68,17 +69,42 @@ async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> 
     object.send(&req, Some(body), request_id).await
 }
 
+/// Asks the object of a new session to become a copy of `source`.
+async fn fork(source: Object, mut req: Request, tenant: &str, request_id: &str) -> Result<Response, Error> {
+    if http::header(&req, "content-type").is_some() {
+        http::must_be_json(&req)?;
+    }
+    let body = http::body(&mut req).await?;
+    api::fork(&body)?;
+    let key = http::header(&req, IDEMPOTENCY_KEY);
+    let id = match &key {
+        Some(key) => format!("sess_{}", api::session_hex(tenant, &format!("fork {} {key}", source.id))),
+        None => SessionId::mint(&mut clock::Ids).0,
+    };
+    let copy = Object { name: format!("{tenant}/{id}"), id, ..source.clone() };
+    let mut request = copy.forward(&req, Some(body), request_id)?;
+    request.headers_mut().and_then(|headers| headers.set(SOURCE, &source.name)).map_err(internal)?;
+    copy.fetch(request).await
+}
+
 /// A session's object, seen from outside.
 #[derive(Clone)]
 pub struct Object {
     env: Env,
-    name: String,
+    /// The object's: tenant and session.
+    pub name: String,
     hint: Option<String>,
     /// The session's id.
     pub id: String,
 }
 
 impl Object {
+    /// The object of that name.
+    pub fn named(env: &Env, name: &str) -> Self {
+        let id = name.rsplit('/').next().unwrap_or_default().to_string();
+        Self { env: env.clone(), name: name.to_string(), hint: None, id }
+    }
+
     fn stub(&self) -> worker::Result<Stub> {
         let namespace = self.env.durable_object("SESSION")?;
         match &self.hint {
@@ -89,6 +115,15 @@ impl Object {
 
     /// Hands a request on.
     pub async fn send(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Response, Error> {
+        self.fetch(self.forward(req, body, request_id)?).await
+    }
+
+    /// Asks for something that only objects ask each other for.
+    pub async fn get(&self, path: &str) -> Result<Response, Error> {
+        self.fetch(self.request(path, HttpMethod::Get, None, "").map_err(internal)?).await
+    }
+
+    fn forward(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Request, Error> {
         let url = req.url().map_err(internal)?;
         let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);
@@ -97,7 +132,7 @@ impl Object {
             let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, &key));
             set.map_err(internal)?;
         }
-        self.fetch(request).await
+        Ok(request)
     }
 
     /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.

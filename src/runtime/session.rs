@@ -12,10 +12,11 @@ use worker::{
 };
 
 use super::driver::Driver;
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION};
-use super::{clock, router};
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE};
+use super::router::Object;
+use super::{clock, fork, router};
 use crate::api::{self, Error, Key, Method, Reply, Route, SessionInfo};
-use crate::session::{AgentId, SessionId};
+use crate::session::{AgentId, CallId, Input, ItemId, SessionId};
 
 /// The object.
 #[durable_object]
@@ -42,7 +43,10 @@ impl DurableObject for Session {
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        self.driver.alarm();
+        if let Err(error) = self.driver.alarm().await {
+            worker::console_error!("alarm: {}", error.message);
+            return Err(error.message.into()); // the platform calls again
+        }
         Response::empty()
     }
 
@@ -62,18 +66,46 @@ impl DurableObject for Session {
 impl Session {
     async fn answer(&self, mut req: Request) -> Result<Response, Error> {
         let id = http::header(&req, SESSION).unwrap_or_default();
-        let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
         let query = http::query(&req);
-        let idempotency_key = http::header(&req, IDEMPOTENCY_KEY);
-        if route == Route::Sessions {
-            let body = http::body(&mut req).await?;
-            let key = idempotency_key.map(|key| Key::header("create", &key, &body)).transpose()?;
-            return respond(self.create(SessionId(id), &body, key.as_ref())?);
-        }
+        let key = http::header(&req, IDEMPOTENCY_KEY);
+        let key = key.as_deref();
         let driver = &self.driver;
+        if req.path() == fork::LOG {
+            driver.wake(&id)?;
+            return respond(driver.export(&query)?);
+        }
+        let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
+        if let Route::Sessions | Route::Fork(_) = route {
+            let body = http::body(&mut req).await?;
+            let location = format!("/v1/sessions/{id}");
+            let made = match http::header(&req, SOURCE) {
+                None => self.create(SessionId(id), &body, &Key::of("create", key, &body)?)?,
+                Some(source) => {
+                    let source = Object::named(&self.env, &source);
+                    driver.fork(SessionId(id), &source, &body, &Key::of("fork", key, &body)?).await?
+                }
+            };
+            return respond(made.with("location", location));
+        }
         driver.wake(&id)?;
+        if driver.is_over() {
+            driver.delete(&id).await?;
+            return Err(Error::no_session(&id));
+        }
         let reply = match (route, method) {
             (Route::Session(_), Method::Delete) => driver.delete(&id).await?,
+            (Route::Session(_), Method::Patch) => {
+                let body = http::body(&mut req).await?;
+                driver.patch(api::patch(&body)?, &Key::of("patch", key, &body)?)?
+            }
+            (Route::Queued(_, item), _) => {
+                let keys = Key::of("queue", key, &item)?;
+                driver.take(Input::Withdraw(ItemId(item)), &keys)?
+            }
+            (Route::Call(_, call), _) => {
+                let keys = Key::of("calls", key, &call)?;
+                driver.take(Input::Cancel(CallId(call)), &keys)?
+            }
             (Route::Session(_), _) => driver.snapshot(&query.snapshot()?)?,
             (Route::Items(_), _) => driver.items(&query.items()?)?,
             (Route::Agent(_), _) => driver.agent()?,
@@ -81,40 +113,33 @@ impl Session {
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
                 let command = api::command(&body)?;
-                let header = idempotency_key.map(|key| Key::header("events", &key, &body)).transpose()?;
-                let own = command.id.as_ref().map(|id| Key::message(id, &body));
-                let keys: Vec<Key> = header.into_iter().chain(own).collect();
-                driver.post(command, &keys)?
+                let mut keys = Key::of("events", key, &body)?;
+                keys.extend(command.id.as_ref().map(|id| Key::message(id, &body)));
+                driver.take(command.input, &keys)?
             }
             (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
-            (Route::Health | Route::Sessions | Route::Socket(_), _) => return Err(Error::no_session(&id)),
+            (Route::Health | Route::Sessions | Route::Socket(_) | Route::Fork(_), _) => {
+                return Err(Error::no_session(&id));
+            }
         };
         respond(reply)
     }
 
-    fn create(&self, id: SessionId, body: &str, key: Option<&Key>) -> Result<Reply, Error> {
-        let location = format!("/v1/sessions/{id}");
-        if let Some(again) = self.driver.created(key)? {
-            return Ok(again.with("location", location));
+    fn create(&self, id: SessionId, body: &str, keys: &[Key]) -> Result<Reply, Error> {
+        if let Some(again) = self.driver.created(keys)? {
+            return Ok(again);
         }
-        let new = api::create(body)?;
+        let mut new = api::create(body)?;
         let config = router::config(&self.env)?;
-        let mut agent = new.agent.unwrap_or_else(|| config.default_agent());
+        let mut agent = new.agent.take().unwrap_or_else(|| config.default_agent());
         agent.provider = agent.provider.or(config.provider);
-        agent.model = new.model_override.or(agent.model);
-        agent.reasoning_effort = new.reasoning_effort.or(agent.reasoning_effort);
         if agent.provider.is_none() {
             let message = "the agent names no provider and this deployment has no default one (LAYBY_PROVIDER)";
             return Err(Error::invalid("agent.provider", message));
         }
-        let info = SessionInfo {
-            agent,
-            agent_id: AgentId::mint(&mut clock::Ids),
-            title: new.title,
-            labels: new.labels,
-            created_at: clock::now(),
-        };
-        Ok(self.driver.create(id, info, key)?.with("location", location))
+        let seeds = std::mem::take(&mut new.seeds);
+        let info = SessionInfo::new(new, agent, AgentId::mint(&mut clock::Ids), clock::now());
+        self.driver.create(id, info, seeds, keys)
     }
 
     /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between

@@ -2,8 +2,8 @@
 //!
 //! Always true: a step's records and its state row are written in one synchronous block, so they live or die together;
 //! a session that was never made has no tables; no row holds more than 1.8 MB. `context` marks what the model is shown,
-//! `listed` what is an item of the transcript. There are no indexes beyond the keys: each would cost a row per record,
-//! and the few look-ups by id are rare.
+//! `listed` what is an item of the transcript. Calls alone have an index, since every new one is looked for; others would
+//! cost a row per record, and the few look-ups by item id are rare.
 
 use serde::{Deserialize, Serialize};
 use worker::{SqlStorageValue, Storage};
@@ -12,8 +12,8 @@ use super::rows::{Row, Sql, maybe, number, text};
 use crate::api::{KEPT, Key, Remembered, SessionInfo};
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seconds, Seq, SessionId, Source, Started, State,
-    Tool, Unreadable,
+    CallId, Entry, Item, Kind, Log, Open, Phase, Record, ResponseId, Role, Seconds, Seq, SessionId, Source,
+    Started, State, Status, Tool, Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
@@ -22,11 +22,12 @@ const CHUNK: usize = 1_000_000;
 const CHECKPOINT: usize = 1_800_000;
 
 const SCHEMA: &str = "
-    CREATE TABLE answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
+    CREATE TABLE IF NOT EXISTS answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
         item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
-    CREATE TABLE chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS call ON log (call_id) WHERE part = 'call';
 ";
 
 /// The storage of one session's object.
@@ -87,11 +88,35 @@ impl Store {
         Ok(Some(Stored { id: head.id, info: head.info, state, open }))
     }
 
-    /// Makes the session.
-    pub fn create(&self, id: &SessionId, info: &SessionInfo, state: &State) -> Result<(), Unreadable> {
-        self.sql.query(SCHEMA, Vec::new())?;
-        self.set("session", &Head { id: id.clone(), info: info.clone() })?;
-        self.set("state", state)
+    /// Makes the tables. Only `create` makes a session of them.
+    pub fn prepare(&self) -> Result<(), Unreadable> {
+        self.sql.query(SCHEMA, Vec::new()).map(drop)
+    }
+
+    /// Makes the session, with the first records of its log.
+    pub fn create(
+        &self,
+        id: &SessionId,
+        info: &SessionInfo,
+        state: &State,
+        records: &[Record],
+    ) -> Result<(), Unreadable> {
+        self.prepare()?;
+        self.sql.atomically(|| {
+            self.import(records)?;
+            self.set_info(id, info)?;
+            self.set("state", state)
+        })
+    }
+
+    /// Keeps what seldom changes.
+    pub fn set_info(&self, id: &SessionId, info: &SessionInfo) -> Result<(), Unreadable> {
+        self.set("session", &Head { id: id.clone(), info: info.clone() })
+    }
+
+    /// Takes records over that lead to no state yet.
+    pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
+        records.iter().try_for_each(|record| self.insert(record))
     }
 
     /// Appends records together with the state that they lead to.
@@ -110,10 +135,16 @@ impl Store {
         rows.first_mut().map(|row| json(&row.text())).transpose()
     }
 
-    /// Keeps an answer, and forgets those that have been kept long enough.
+    /// Forgets the answers that have been kept long enough. Returns when the next one will have been.
+    pub fn sweep(&self, now: Seconds) -> Result<Option<Seconds>, Unreadable> {
+        self.sql.query("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
+        let mut oldest = self.sql.query("SELECT MIN(at) FROM answer", Vec::new())?;
+        Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(KEPT)))
+    }
+
+    /// Keeps an answer.
     pub fn remember(&self, key: &Key, answer: &Remembered, now: Seconds) -> Result<(), Unreadable> {
         let value = serde_json::to_string(answer).map_err(|e| Unreadable::Storage(e.to_string()))?;
-        self.sql.query("DELETE FROM answer WHERE at < ?", vec![number(now.0.saturating_sub(KEPT))])?;
         let args = vec![text(&*key.name), number(now.0), text(value)];
         self.sql.query("INSERT INTO answer (name, at, value) VALUES (?, ?, ?)", args).map(drop)
     }
@@ -159,12 +190,20 @@ impl Store {
         }
     }
 
-    /// The calls whose output is not a client's.
-    pub fn cancelled_calls(&self) -> Result<Vec<CallId>, Unreadable> {
-        let sql = "SELECT call_id FROM log
-            WHERE part = 'output' AND json_extract(entry, '$.item.status') <> 'completed'";
-        let rows = self.sql.query(sql, Vec::new())?;
-        Ok(rows.into_iter().map(|mut row| CallId(row.text())).collect())
+    /// The status of the output that the call at a place got.
+    pub fn output_status(&self, call: Seq, call_id: &CallId) -> Result<Option<Status>, Unreadable> {
+        let sql = "SELECT json_extract(entry, '$.item.status') FROM log
+            WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
+        let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
+        rows.first_mut().map(|row| json(&format!("\"{}\"", row.text()))).transpose()
+    }
+
+    /// Where the record stands that ended a turn.
+    pub fn end_of(&self, response_id: &str) -> Result<Option<Seq>, Unreadable> {
+        let sql = "SELECT seq FROM log WHERE part = 'control' AND json_extract(entry, '$.entry') = 'ended'
+            AND json_extract(entry, '$.turn.response_id') = ?";
+        let mut rows = self.sql.query(sql, vec![text(response_id)])?;
+        Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
     /// Up to `limit` items of the transcript beyond a place, in the order asked for. Messages in the queue are not among them.
@@ -176,7 +215,8 @@ impl Store {
     ) -> Result<Vec<(Seq, Item)>, Unreadable> {
         let (test, order) = if descending { ("<", "DESC") } else { (">", "ASC") };
         let sql = format!(
-            "SELECT l.seq, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.entry, l.entry),
+            "SELECT l.seq, CASE WHEN l.held > 0 THEN json_extract(l.entry, '$.turn.response_id') END,
+                COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.entry, l.entry),
                 COALESCE(q.body, l.body) FROM log l LEFT JOIN log q ON q.seq = l.held
              WHERE l.listed = 1 AND l.seq {test} ? ORDER BY l.seq {order} LIMIT ?"
         );
@@ -185,9 +225,14 @@ impl Store {
         let mut items = Vec::new();
         for mut row in self.sql.query(&sql, args)? {
             let place = Seq(row.number().unwrap_or(0));
+            let turn = row.text();
             let record = self.read(&mut row)?;
             if let Some(item) = record.entry.item() {
-                items.push((place, item.clone()));
+                let mut item = item.clone();
+                if !turn.is_empty() {
+                    item.response_id = ResponseId(turn); // it may have missed the one that it was to join
+                }
+                items.push((place, item));
             }
         }
         Ok(items)
@@ -201,6 +246,13 @@ impl Store {
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
+    /// Where a call stands that was made under that id.
+    fn place_of_call(&self, call_id: &CallId) -> Result<Option<Seq>, Unreadable> {
+        let sql = "SELECT seq FROM log WHERE call_id = ? AND part = 'call' ORDER BY seq LIMIT 1";
+        let mut rows = self.sql.query(sql, vec![text(call_id.as_str())])?;
+        Ok(rows.first_mut().and_then(Row::number).map(Seq))
+    }
+
     fn insert(&self, record: &Record) -> Result<(), Unreadable> {
         let entry = &record.entry;
         let body = entry.item().map(|item| item.body.as_str());
@@ -209,10 +261,7 @@ impl Store {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
             self.sql.query("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
         }
-        let held = match entry {
-            Entry::Started(Started { source: Source::Held(seq), .. }) => number(seq.0),
-            _ => SqlStorageValue::Null,
-        };
+        let held = entry.held().map_or(SqlStorageValue::Null, |seq| number(seq.0));
         let kept = body.filter(|_| chunks.is_empty()).map(str::to_string);
         let json = serde_json::to_string(entry).map_err(|e| Unreadable::Storage(e.to_string()))?;
         let args = vec![
@@ -272,15 +321,16 @@ impl Log for Store {
     }
 
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
-        let sql = "SELECT seq, chunks, entry, body FROM log WHERE call_id = ? AND part = 'output'";
-        let mut rows = self.sql.query(sql, vec![text(call_id.as_str())])?;
+        let Some(call) = self.place_of_call(call_id)? else { return Ok(None) };
+        let sql = "SELECT seq, chunks, entry, body FROM log
+            WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
+        let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
         let record = rows.first_mut().map(|row| self.read(row)).transpose()?;
         Ok(record.and_then(|record| record.entry.item().cloned()))
     }
 
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
-        let sql = "SELECT 1 FROM log WHERE call_id = ? AND part = 'call' LIMIT 1";
-        Ok(!self.sql.query(sql, vec![text(call_id.as_str())])?.is_empty())
+        Ok(self.place_of_call(call_id)?.is_some())
     }
 }
 
@@ -294,7 +344,7 @@ fn still_open(checkpoint: Checkpoint, state: &State) -> Vec<Open> {
 /// What a record is in the transcript, if anything.
 fn part(entry: &Entry) -> &'static str {
     let Some(item) = entry.item() else {
-        return if matches!(entry, Entry::Started(_)) { "user" } else { "control" };
+        return if entry.held().is_some() { "user" } else { "control" };
     };
     match (&item.kind, entry) {
         (_, Entry::Queued(_)) => "queued",
@@ -311,8 +361,13 @@ fn part(entry: &Entry) -> &'static str {
 fn is_listed(entry: &Entry) -> bool {
     match entry {
         Entry::Output { item, context, .. } => *context || !matches!(item.kind, Kind::FunctionCall { .. }),
-        Entry::Started(_) | Entry::Answered { .. } | Entry::Noted { .. } => true,
+        Entry::Seeded { .. }
+        | Entry::Started(_)
+        | Entry::Steered { .. }
+        | Entry::Answered { .. }
+        | Entry::Noted { .. } => true,
         Entry::Queued(_)
+        | Entry::Withdrawn { .. }
         | Entry::Called { .. }
         | Entry::Dropped { .. }
         | Entry::Retried { .. }

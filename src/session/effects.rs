@@ -14,6 +14,8 @@ pub struct Effects {
     pub cancel: bool,
     /// A model request to make.
     pub sample: Option<Sample>,
+    /// Whether the session's time is over: everything of it has to be erased.
+    pub erase: bool,
     /// The answer to whoever gave the input.
     pub answer: Answer,
 }
@@ -51,6 +53,15 @@ pub enum Answer {
         /// Calls of the turn that still wait.
         remaining: usize,
     },
+    /// To a message that was taken back.
+    Withdrawn(ItemId),
+    /// To a call that was to be cancelled.
+    Cancelled {
+        /// The call.
+        call_id: CallId,
+        /// Calls of the turn that still wait.
+        remaining: usize,
+    },
     /// To an interrupt.
     Interrupt(InterruptStatus),
 }
@@ -62,6 +73,8 @@ pub enum MessageStatus {
     Started,
     /// It waits for its turn.
     Queued,
+    /// It joins the open turn.
+    Steered,
 }
 
 /// Whether an output was news.

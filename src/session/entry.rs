@@ -20,8 +20,27 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry {
-    /// A message was accepted while a turn was open; it waits for a turn of its own. Shows nothing.
+    /// An item that the session was made with. Shows nothing.
+    Seeded {
+        /// The message, call or output.
+        item: Item,
+    },
+    /// A message was accepted while a turn was open; it waits. Shows nothing.
     Queued(Message),
+    /// A client took a message back that waited. Shows nothing.
+    Withdrawn {
+        /// Where its `Queued` record stands.
+        held: Seq,
+        /// When.
+        at: Seconds,
+    },
+    /// A message that waited joined the open turn, just before a model request.
+    Steered {
+        /// Where its `Queued` record stands.
+        held: Seq,
+        /// When.
+        at: Seconds,
+    },
     /// A turn began.
     Started(Started),
     /// An output item of the turn is whole, or as whole as it will get.
@@ -98,6 +117,9 @@ pub struct Message {
     /// The model to use instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Whether it is to join the open turn instead of having its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub steers: bool,
 }
 
 /// A turn's beginning.
@@ -116,7 +138,7 @@ pub struct Started {
 pub enum Source {
     /// In this record.
     Message(Message),
-    /// In the `Queued` record at that place. Reading the log puts the message here.
+    /// In the `Queued` record at that place.
     Held(Seq),
 }
 
@@ -147,6 +169,9 @@ pub struct Tool {
     /// Whether the model must keep to the schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
+    /// Seconds until a call of it expires, instead of the agent's. The model is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_timeout_s: Option<u64>,
 }
 
 /// A call without an output.
@@ -222,13 +247,38 @@ impl Usage {
 }
 
 impl Entry {
+    /// Where the `Queued` record of the message stands that enters the transcript here.
+    pub fn held(&self) -> Option<Seq> {
+        match self {
+            Entry::Started(Started { source: Source::Held(held), .. }) | Entry::Steered { held, .. } => {
+                Some(*held)
+            }
+            Entry::Seeded { .. }
+            | Entry::Queued(_)
+            | Entry::Withdrawn { .. }
+            | Entry::Started(_)
+            | Entry::Output { .. }
+            | Entry::Called { .. }
+            | Entry::Answered { .. }
+            | Entry::Noted { .. }
+            | Entry::Dropped { .. }
+            | Entry::Retried { .. }
+            | Entry::Ended { .. } => None,
+        }
+    }
+
     /// The item that the record adds to the transcript or to the queue.
     pub fn item(&self) -> Option<&Item> {
         match self {
             Entry::Queued(message) => Some(&message.item),
             Entry::Started(Started { source: Source::Message(message), .. }) => Some(&message.item),
-            Entry::Output { item, .. } | Entry::Answered { item, .. } | Entry::Noted { item } => Some(item),
+            Entry::Seeded { item }
+            | Entry::Output { item, .. }
+            | Entry::Answered { item, .. }
+            | Entry::Noted { item } => Some(item),
             Entry::Started(_)
+            | Entry::Withdrawn { .. }
+            | Entry::Steered { .. }
             | Entry::Called { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
@@ -241,8 +291,13 @@ impl Entry {
         match self {
             Entry::Queued(message) => Some(&mut message.item),
             Entry::Started(Started { source: Source::Message(message), .. }) => Some(&mut message.item),
-            Entry::Output { item, .. } | Entry::Answered { item, .. } | Entry::Noted { item } => Some(item),
+            Entry::Seeded { item }
+            | Entry::Output { item, .. }
+            | Entry::Answered { item, .. }
+            | Entry::Noted { item } => Some(item),
             Entry::Started(_)
+            | Entry::Withdrawn { .. }
+            | Entry::Steered { .. }
             | Entry::Called { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
@@ -255,8 +310,9 @@ impl Entry {
         match self {
             Entry::Output { context, .. } => *context,
             Entry::Noted { item } => item.kind != Kind::Error,
-            Entry::Started(_) | Entry::Answered { .. } => true,
+            Entry::Seeded { .. } | Entry::Started(_) | Entry::Steered { .. } | Entry::Answered { .. } => true,
             Entry::Queued(_)
+            | Entry::Withdrawn { .. }
             | Entry::Called { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }

@@ -77,8 +77,13 @@ impl<'a> Feed<'a> {
         }
         self.step = Cursor::before(record.seq);
         match &record.entry {
-            Entry::Queued(_) | Entry::Dropped { .. } | Entry::Noted { .. } => {}
+            Entry::Seeded { .. }
+            | Entry::Queued(_)
+            | Entry::Withdrawn { .. }
+            | Entry::Dropped { .. }
+            | Entry::Noted { .. } => {}
             Entry::Started(started) => self.started(started, log)?,
+            Entry::Steered { held, .. } => self.consumed(&log.item(*held)?),
             Entry::Output { item, index, .. } => self.output(item, *index),
             Entry::Called { calls, .. } => {
                 for call in calls.iter().filter(|call| call.parked) {
@@ -147,14 +152,18 @@ impl<'a> Feed<'a> {
             }
         };
         self.status(SessionStatus::Running);
-        let kind = "session.input.consumed";
-        let data = json!({"type": kind, "session_id": self.session, "conversation_id": self.session,
-            "data": {"item_id": item.id, "type": item.type_name(), "data": item.data()}});
-        self.event(kind, &data);
+        self.consumed(item);
         let response = Response::of(&started.turn, "in_progress");
         self.event("response.created", &json!({"type": "response.created", "response": response}));
         self.event("response.in_progress", &json!({"type": "response.in_progress", "response": response}));
         Ok(())
+    }
+
+    fn consumed(&mut self, item: &Item) {
+        let kind = "session.input.consumed";
+        let data = json!({"type": kind, "session_id": self.session, "conversation_id": self.session,
+            "data": {"item_id": item.id, "type": item.type_name(), "data": item.data()}});
+        self.event(kind, &data);
     }
 
     fn output(&mut self, item: &Item, index: u32) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::entry::{Failure, Message, Usage};
-use super::{CallId, PartKind, ResponseId, Seq, Unreadable};
+use super::{CallId, ItemId, PartKind, ResponseId, Role, Seq, Unreadable};
 
 /// An input.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,14 @@ pub enum Input {
     Message(Posted),
     /// The output of a call.
     Output(Given),
+    /// Take a message back that waits.
+    Withdraw(ItemId),
+    /// Answer an open call with the word that nobody will.
+    Cancel(CallId),
+    /// What a new session begins with.
+    Seed(Vec<Seed>),
+    /// The session is a copy of another one: whatever was open there is not open here.
+    Forked,
     /// Stop the open turn; the queue goes on.
     Interrupt {
         /// The turn that is meant; another one is left alone.
@@ -59,6 +67,8 @@ pub enum OnBusy {
     /// It waits for a turn of its own.
     #[default]
     Queue,
+    /// It joins the open turn: the model is shown it with the next request.
+    Steer,
     /// It stops the open turn first.
     Interrupt,
     /// It is refused.
@@ -72,6 +82,31 @@ pub struct Given {
     pub call_id: CallId,
     /// A string, or content parts. The model gets it unchanged.
     pub output: Value,
+    /// Whether it tells why the tool failed.
+    pub is_error: bool,
+}
+
+/// An item that a session is made with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seed {
+    /// A message.
+    Message {
+        /// Who spoke.
+        role: Role,
+        /// Its content parts.
+        content: Value,
+    },
+    /// A call.
+    Call {
+        /// Its id.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+        /// JSON text.
+        arguments: String,
+    },
+    /// The output of a call before it.
+    Output(Given),
 }
 
 /// What the model says, in words common to all providers. Items come one after the other.
@@ -144,12 +179,23 @@ pub enum Rejected {
     #[error("call {0} was cancelled or expired before this output came; the model was told so")]
     CallCancelled(CallId),
     /// A turn is open and the message did not want to wait.
-    #[error("turn {response_id} is open{}; post with on_busy queue or interrupt, or wait for it to end", waiting_for(.calls))]
+    #[error("turn {response_id} is open{}; post with on_busy queue, steer or interrupt, or wait for it to end", waiting_for(.calls))]
     TurnInProgress {
         /// The open turn.
         response_id: ResponseId,
         /// The calls that it waits for.
         calls: Vec<CallId>,
+    },
+    /// No such message waits.
+    #[error("no message {0} waits in the queue; its turn may have begun")]
+    NotQueued(ItemId),
+    /// The items that a session was to be made with do not fit together.
+    #[error("{why}")]
+    Unpaired {
+        /// Which of them.
+        index: usize,
+        /// What is wrong with it.
+        why: String,
     },
     /// Too many messages wait.
     #[error("{0} messages wait already, which is the limit; wait for one to be answered")]
@@ -170,7 +216,7 @@ fn waiting_for(calls: &[CallId]) -> String {
 /// A message and its entry.
 impl Posted {
     /// The durable form of the message.
-    pub fn message(self, item: super::Item) -> Message {
-        Message { item, tools: self.tools, model: self.model }
+    pub fn message(self, item: super::Item, steers: bool) -> Message {
+        Message { item, tools: self.tools, model: self.model, steers }
     }
 }

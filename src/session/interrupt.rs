@@ -1,15 +1,30 @@
 //! Interrupts: the turn ends in one durable step, and the next model request is as valid as any.
 
 use super::entry::{Entry, OpenCall, Outcome};
-use super::output::Then;
+use super::output::{Settlement, Then};
 use super::{
     Answer, InterruptStatus, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable, user_message,
 };
 
-/// What the model is told about a turn that a client stopped.
-const MARKER: &str = "[The user interrupted the previous response. What was running has been stopped.]";
-/// What the model is told about a call that was open then.
-const CANCELLED: &str = "cancelled: the user interrupted the turn before this call was answered";
+/// What the model is told about a turn that was stopped.
+#[derive(Clone, Copy)]
+pub(super) struct Words {
+    /// In the user's name.
+    marker: &'static str,
+    /// As the output of a call that was open then.
+    output: &'static str,
+}
+
+/// By a client.
+pub(super) const INTERRUPTED: Words = Words {
+    marker: "[The user interrupted the previous response. What was running has been stopped.]",
+    output: "cancelled: the user interrupted the turn before this call was answered",
+};
+/// By being copied.
+pub(super) const FORKED: Words = Words {
+    marker: "[This conversation is a copy that was made before the previous response was complete.]",
+    output: "cancelled: the conversation was copied before this call was answered",
+};
 
 impl Step<'_, '_> {
     pub(super) fn interrupt(&mut self, meant: Option<&ResponseId>) -> Result<(), Rejected> {
@@ -17,7 +32,7 @@ impl Step<'_, '_> {
             None => InterruptStatus::Idle,
             Some(turn) if meant.is_some_and(|meant| *meant != turn.head.response_id) => InterruptStatus::Stale,
             Some(_) => {
-                self.cancel_turn()?;
+                self.cancel_turn(INTERRUPTED)?;
                 self.next_turn();
                 InterruptStatus::Interrupted
             }
@@ -28,7 +43,7 @@ impl Step<'_, '_> {
 
     pub(super) fn stop(&mut self) -> Result<(), Rejected> {
         let status = if self.session.state.turn().is_some() {
-            self.cancel_turn()?;
+            self.cancel_turn(INTERRUPTED)?;
             InterruptStatus::Interrupted
         } else {
             InterruptStatus::Idle
@@ -41,7 +56,7 @@ impl Step<'_, '_> {
     }
 
     /// Stops the open turn: partial text is kept, open calls get an output, the model is told.
-    pub(super) fn cancel_turn(&mut self) -> Result<(), Unreadable> {
+    pub(super) fn cancel_turn(&mut self, words: Words) -> Result<(), Unreadable> {
         let calls: Vec<OpenCall> = self.session.state.open_calls().to_vec();
         for call in &calls {
             // Before the first append, so that a log that cannot be read changes nothing.
@@ -50,13 +65,13 @@ impl Step<'_, '_> {
         self.effects.cancel = matches!(self.session.state.phase, Phase::Sampling { .. });
         self.close_open(true);
         for call in &calls {
-            self.answer(call, Status::Cancelled, &CANCELLED.into(), Then::End)?;
+            self.answer(call, Settlement::synthetic(Status::Cancelled, &words.output.into()), Then::End)?;
         }
         let Some(turn) = self.session.state.turn() else {
             return Ok(());
         };
         let (usage, turn) = (turn.usage, turn.head.clone());
-        let body = user_message(&serde_json::json!([{"type": "input_text", "text": MARKER}]));
+        let body = user_message(&serde_json::json!([{"type": "input_text", "text": words.marker}]));
         let kind = Kind::Message { role: Role::User };
         let item = self.item(turn.response_id.clone(), Status::Completed, kind, body);
         self.append(Entry::Noted { item });

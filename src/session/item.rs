@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::{CallId, ItemId, ResponseId, Seconds};
 
+/// Where an output's body says that it tells why the tool failed.
+pub const IS_ERROR: &str = "is_error";
+
 /// One unit of the transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
@@ -107,7 +110,11 @@ impl Item {
                 json!({"call_id": call_id, "name": name, "arguments": take("arguments").unwrap_or_else(|| json!("{}"))})
             }
             Kind::FunctionCallOutput { call_id } => {
-                json!({"call_id": call_id, "output": take("output").unwrap_or_else(|| json!(""))})
+                let mut data = json!({"call_id": call_id, "output": take("output").unwrap_or_else(|| json!(""))});
+                if let (Some(data), Some(is_error)) = (data.as_object_mut(), take(IS_ERROR)) {
+                    data.insert(IS_ERROR.into(), is_error);
+                }
+                data
             }
         }
     }
@@ -141,7 +148,11 @@ pub fn user_message(content: &Value) -> String {
     json!({"type": "message", "role": "user", "content": content}).to_string()
 }
 
-/// An output's body. `call_id` is the provider's name for the call.
-pub fn output(call_id: &str, output: &Value) -> String {
-    json!({"type": "function_call_output", "call_id": call_id, "output": output}).to_string()
+/// An output's body. `call_id` is the provider's name for the call. Not every provider can be told that it is an error.
+pub fn output(call_id: &str, output: &Value, is_error: bool) -> String {
+    let mut body = json!({"type": "function_call_output", "call_id": call_id, "output": output});
+    if let (Some(body), true) = (body.as_object_mut(), is_error) {
+        body.insert(IS_ERROR.into(), true.into());
+    }
+    body.to_string()
 }

@@ -1,42 +1,41 @@
-//! A user's message: it begins a turn, or waits for one of its own.
+//! A user's message: it begins a turn, waits for one of its own, or joins the open one.
 
 use super::entry::{Entry, Source};
 use super::{
-    Answer, CallId, Kind, MessageStatus, OnBusy, Posted, Rejected, ResponseId, Role, Status, Step, user_message,
+    Answer, CallId, ItemId, Kind, MessageStatus, OnBusy, Posted, Rejected, ResponseId, Role, Status, Step,
+    user_message,
 };
 
 impl Step<'_, '_> {
     pub(super) fn message(&mut self, posted: Posted) -> Result<(), Rejected> {
         let state = &self.session.state;
-        let mut busy = !state.queue.is_empty();
-        if let Some(turn) = state.turn() {
-            if posted.on_busy == OnBusy::Reject {
-                return Err(Rejected::TurnInProgress {
-                    response_id: turn.head.response_id.clone(),
-                    calls: state.open_calls().iter().map(|call| CallId::clone(&call.call_id)).collect(),
-                });
-            }
-            busy |= posted.on_busy == OnBusy::Queue;
+        let open = state.turn().map(|turn| turn.head.response_id.clone());
+        if let (Some(response_id), OnBusy::Reject) = (&open, posted.on_busy) {
+            let calls = state.open_calls().iter().map(|call| CallId::clone(&call.call_id)).collect();
+            return Err(Rejected::TurnInProgress { response_id: response_id.clone(), calls });
         }
+        let joins = open.clone().filter(|_| posted.on_busy == OnBusy::Steer);
+        let waits = open.is_some() && posted.on_busy != OnBusy::Interrupt || !state.queue.is_empty();
         let limit = self.session.settings.max_queue;
-        if busy && state.queue.len() >= limit {
+        if waits && state.queue.len() >= limit {
             return Err(Rejected::QueueFull(limit));
         }
-        if posted.on_busy == OnBusy::Interrupt && state.turn().is_some() {
-            self.cancel_turn()?;
+        if posted.on_busy == OnBusy::Interrupt && open.is_some() {
+            self.cancel_turn(super::interrupt::INTERRUPTED)?;
         }
 
-        let response_id = ResponseId::mint(self.context.ids);
+        let steers = joins.is_some();
+        let response_id = joins.unwrap_or_else(|| ResponseId::mint(self.context.ids));
         let (kind, body) = (Kind::Message { role: Role::User }, user_message(&posted.content));
         let item = self.item(response_id.clone(), Status::Completed, kind, body);
         let item_id = item.id.clone();
-        let message = posted.message(item);
-        let status = if busy {
+        let message = posted.message(item, steers);
+        let status = if waits {
             self.append(Entry::Queued(message));
             if self.session.state.turn().is_none() {
                 self.next_turn();
             }
-            MessageStatus::Queued
+            if steers { MessageStatus::Steered } else { MessageStatus::Queued }
         } else {
             let model = message.model.clone().unwrap_or_else(|| self.session.settings.model.clone());
             self.start(response_id.clone(), model, Source::Message(message));
@@ -44,5 +43,34 @@ impl Step<'_, '_> {
         };
         self.effects.answer = Answer::Message { item_id, response_id, status };
         Ok(())
+    }
+
+    /// Takes a message back that waits.
+    pub(super) fn withdraw(&mut self, item_id: ItemId) -> Result<(), Rejected> {
+        let mut queue = self.session.state.queue.iter();
+        let Some(held) = queue.find(|waiting| waiting.item_id == item_id).map(|waiting| waiting.seq) else {
+            return Err(Rejected::NotQueued(item_id));
+        };
+        self.append(Entry::Withdrawn { held, at: self.context.now });
+        self.effects.answer = Answer::Withdrawn(item_id);
+        Ok(())
+    }
+
+    /// Whether a message waits to join the open turn.
+    pub(super) fn is_steered(&self) -> bool {
+        let state = &self.session.state;
+        state
+            .turn()
+            .is_some_and(|turn| state.queue.iter().any(|w| w.steers && w.response_id == turn.head.response_id))
+    }
+
+    /// Lets the messages join that wait to. Only between two model requests, with every call answered.
+    pub(super) fn steer(&mut self) {
+        let Some(turn) = self.session.state.turn() else { return };
+        let queue = self.session.state.queue.iter();
+        let joining = queue.filter(|w| w.steers && w.response_id == turn.head.response_id).map(|w| w.seq);
+        for held in joining.collect::<Vec<_>>() {
+            self.append(Entry::Steered { held, at: self.context.now });
+        }
     }
 }

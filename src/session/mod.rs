@@ -13,6 +13,7 @@
 //!
 //! Deliberately not here: HTTP, provider dialects, time, storage.
 
+mod cancel;
 mod cursor;
 mod effects;
 mod entry;
@@ -27,18 +28,21 @@ mod model;
 mod open;
 mod output;
 mod recovery;
+mod seed;
 mod shape;
 mod state;
 #[cfg(test)]
 mod tests;
+
+use std::collections::BTreeMap;
 
 pub use cursor::{Cursor, Malformed};
 pub use effects::{Answer, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample};
 pub use entry::{Entry, Failure, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
 pub use event::Event;
 pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId};
-pub use input::{Finish, Given, Input, ModelEvent, ModelFailure, OnBusy, Posted, Rejected};
-pub use item::{Item, Kind, Role, Status, output as output_body, user_message};
+pub use input::{Finish, Given, Input, ModelEvent, ModelFailure, OnBusy, Posted, Rejected, Seed};
+pub use item::{IS_ERROR, Item, Kind, Role, Status, output as output_body, user_message};
 pub use log::{Log, Unreadable};
 pub use open::{Open, Opening, Part, PartKind};
 pub use state::{BLOCK, LastTurn, Phase, SessionStatus, State, Turn, Waiting};
@@ -57,10 +61,16 @@ pub struct Settings {
     pub client_tools: Vec<String>,
     /// Seconds until a parked call expires; none: never.
     pub tool_timeout: Option<u64>,
+    /// The same for those of the agent's tools that have a time of their own.
+    pub tool_timeouts: BTreeMap<String, u64>,
+    /// When the session is over and everything of it is erased; none: never.
+    pub expires_at: Option<Seconds>,
     /// Model responses that one turn may have.
     pub max_rounds: u32,
     /// Messages that may wait.
     pub max_queue: usize,
+    /// Seconds after which somebody looks after a model request, in case that whoever runs it has died.
+    pub watchdog: u64,
     /// Seconds without progress after which recovery gives up.
     pub patience: u64,
 }
@@ -115,6 +125,10 @@ impl Session {
         match input {
             Input::Message(posted) => step.message(posted)?,
             Input::Output(given) => step.output(given)?,
+            Input::Withdraw(item_id) => step.withdraw(item_id)?,
+            Input::Cancel(call_id) => step.cancel_call(call_id)?,
+            Input::Seed(seeds) => step.seed(seeds)?,
+            Input::Forked => step.forked()?,
             Input::Interrupt { response_id } => step.interrupt(response_id.as_ref())?,
             Input::Stop => step.stop()?,
             Input::Model { at, events } => step.model(at, events)?,
@@ -123,7 +137,7 @@ impl Session {
             Input::Alarm => step.alarm()?,
         }
         let effects = step.effects;
-        Ok(Effects { alarm: self.due(), ..effects })
+        Ok(Effects { alarm: self.due(context.now), ..effects })
     }
 
     /// What there is to show since the last time: records that were just appended, and the growth of the open items.
@@ -195,25 +209,42 @@ impl Session {
         &self.open
     }
 
-    /// When the session must be woken although nobody asks for it.
-    fn due(&self) -> Option<Alarm> {
-        match &self.state.phase {
+    /// Whether the session's time is over.
+    pub fn is_over(&self, now: Seconds) -> bool {
+        self.settings.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// When the session must be woken although nobody asks for it, and why.
+    pub fn due(&self, now: Seconds) -> Option<Alarm> {
+        let work = match &self.state.phase {
             Phase::Idle => None,
-            Phase::Sampling { .. } => Some(Alarm::Watchdog),
+            Phase::Sampling { .. } => Some(Alarm::Watchdog(now.after(self.settings.watchdog))),
             Phase::Parked { calls, .. } => {
                 calls.iter().filter_map(|call| call.expires_at).min().map(Alarm::Deadline)
             }
-        }
+        };
+        work.into_iter().chain(self.settings.expires_at.map(Alarm::End)).min_by_key(Alarm::at)
     }
 }
 
-/// Why a session has to be woken.
+/// When and why a session has to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// A model request is under way: look after it soon, in case that whoever runs it has died.
-    Watchdog,
-    /// A parked call expires then.
+    /// A model request is under way: look after it, in case that whoever runs it has died.
+    Watchdog(Seconds),
+    /// A parked call expires.
     Deadline(Seconds),
+    /// The session's time is over.
+    End(Seconds),
+}
+
+impl Alarm {
+    /// When.
+    pub fn at(&self) -> Seconds {
+        match self {
+            Alarm::Watchdog(at) | Alarm::Deadline(at) | Alarm::End(at) => *at,
+        }
+    }
 }
 
 fn feed_open(feed: &mut Feed<'_>, state: &State, open: &[Open]) {
@@ -250,16 +281,25 @@ impl Step<'_, '_> {
 
     /// Asks the model, if the session is to and the turn has not gone round too often.
     fn sample(&mut self, delay_seconds: u32) {
-        let Phase::Sampling { turn, at, .. } = &self.session.state.phase else {
-            return;
-        };
         let limit = self.session.settings.max_rounds;
-        if turn.rounds >= limit {
-            let message = format!("the model was asked {limit} times in this turn, which is the limit");
-            self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
-        } else {
-            self.effects.sample = Some(Sample { at: *at, delay_seconds });
+        match &self.session.state.phase {
+            Phase::Idle | Phase::Parked { .. } => return,
+            Phase::Sampling { turn, .. } if turn.rounds >= limit => {
+                let message = format!("the model was asked {limit} times in this turn, which is the limit");
+                self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
+                return;
+            }
+            Phase::Sampling { .. } => self.steer(),
         }
+        if let Phase::Sampling { at, .. } = self.session.state.phase {
+            self.effects.sample = Some(Sample { at, delay_seconds });
+        }
+    }
+
+    /// Whether the turn may have one model response more after the one that is just complete.
+    fn may_go_on(&self) -> bool {
+        let rounds = self.session.state.turn().map_or(0, |turn| turn.rounds);
+        rounds.saturating_add(1) < self.session.settings.max_rounds
     }
 
     /// Ends the turn, whose last model request used `usage`, and lets the next message in the queue have its own.
@@ -281,7 +321,9 @@ impl Step<'_, '_> {
     fn next_turn(&mut self) {
         if let Some(waiting) = self.session.state.queue.front().cloned() {
             let model = waiting.model.unwrap_or_else(|| self.session.settings.model.clone());
-            self.start(waiting.response_id, model, Source::Held(waiting.seq));
+            // The turn that it was to join is over.
+            let missed = waiting.steers.then(|| ResponseId::mint(self.context.ids));
+            self.start(missed.unwrap_or(waiting.response_id), model, Source::Held(waiting.seq));
         }
     }
 

@@ -151,6 +151,13 @@ impl Step<'_, '_> {
             }
         };
         let at = self.context.now;
+        if calls.is_empty() && reason == Finish::Done && self.is_steered() && self.may_go_on() {
+            // The model has finished, but not heard all that was said in this turn.
+            self.append(Entry::Called { calls, usage, at });
+            self.steer();
+            self.sample(0);
+            return Ok(());
+        }
         if calls.is_empty() {
             let outcome = match reason {
                 Finish::Done => Outcome::Completed,
@@ -175,7 +182,7 @@ impl Step<'_, '_> {
                 continue;
             };
             let parked = self.is_client_tool(&name);
-            let timeout = self.session.settings.tool_timeout.filter(|_| parked);
+            let timeout = self.timeout(&name).filter(|_| parked);
             calls.push(OpenCall {
                 seq,
                 item_id: open.id,
@@ -194,6 +201,17 @@ impl Step<'_, '_> {
         let turn = self.session.state.turn();
         turn.is_some_and(|turn| turn.tools.iter().any(|tool| tool == name))
             || self.session.settings.client_tools.iter().any(|tool| tool == name)
+    }
+
+    /// Seconds until a call of a client's tool expires.
+    fn timeout(&self, name: &str) -> Option<u64> {
+        let settings = &self.session.settings;
+        let turn = self.session.state.turn()?;
+        let own = match turn.tools.iter().any(|tool| tool == name) {
+            true => turn.timeouts.get(name),
+            false => settings.tool_timeouts.get(name),
+        };
+        own.copied().or(settings.tool_timeout)
     }
 
     /// The name by which clients will know a call: the provider's own, if it can be used and is new.

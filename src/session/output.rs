@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::entry::{Entry, OpenCall};
+use super::item::IS_ERROR;
 use super::{Answer, Given, Kind, OutputStatus, Rejected, Seq, Status, Step, Unreadable, output_body};
 
 /// What comes after the last open call has got its output.
@@ -14,6 +15,24 @@ pub(super) enum Then {
     End,
 }
 
+/// How a call is settled.
+#[derive(Clone, Copy)]
+pub(super) struct Settlement<'a> {
+    /// Whether a client gave it, or why the session did.
+    pub(super) status: Status,
+    /// What the model is told.
+    pub(super) output: &'a Value,
+    /// Whether that is why the tool failed.
+    pub(super) is_error: bool,
+}
+
+impl<'a> Settlement<'a> {
+    /// What the session answers in place of a client.
+    pub(super) fn synthetic(status: Status, output: &'a Value) -> Self {
+        Self { status, output, is_error: true }
+    }
+}
+
 impl Step<'_, '_> {
     pub(super) fn output(&mut self, given: Given) -> Result<(), Rejected> {
         let Some(call) =
@@ -21,7 +40,8 @@ impl Step<'_, '_> {
         else {
             return self.late_output(given);
         };
-        self.answer(&call, Status::Completed, &given.output, Then::GoOn)?;
+        let answer = Settlement { status: Status::Completed, output: &given.output, is_error: given.is_error };
+        self.answer(&call, answer, Then::GoOn)?;
         let remaining = self.session.state.open_calls().len();
         self.sample(0);
         self.effects.answer = Answer::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
@@ -36,7 +56,9 @@ impl Step<'_, '_> {
         if settled.status != Status::Completed {
             return Err(Rejected::CallCancelled(given.call_id));
         }
-        if settled.data().get("output") != Some(&given.output) {
+        let data = settled.data();
+        let is_error = data.get(IS_ERROR).is_some();
+        if data.get("output") != Some(&given.output) || is_error != given.is_error {
             return Err(Rejected::AlreadyResolved(given.call_id));
         }
         let remaining = self.session.state.open_calls().len();
@@ -49,16 +71,15 @@ impl Step<'_, '_> {
     pub(super) fn answer(
         &mut self,
         call: &OpenCall,
-        status: Status,
-        output: &Value,
+        answer: Settlement<'_>,
         then: Then,
     ) -> Result<(), Unreadable> {
         let resumes = then == Then::GoOn && self.session.state.open_calls().len() == 1;
         let Some(turn) = self.session.state.turn() else { return Ok(()) };
         let (response_id, index) = (turn.head.response_id.clone(), turn.items);
-        let body = output_body(&self.provider_id(call.seq)?, output);
-        let item =
-            self.item(response_id, status, Kind::FunctionCallOutput { call_id: call.call_id.clone() }, body);
+        let body = output_body(&self.provider_id(call.seq)?, answer.output, answer.is_error);
+        let kind = Kind::FunctionCallOutput { call_id: call.call_id.clone() };
+        let item = self.item(response_id, answer.status, kind, body);
         self.append(Entry::Answered { item, call: call.seq, index, resumes });
         Ok(())
     }
@@ -82,7 +103,8 @@ impl Step<'_, '_> {
             self.session.state.open_calls().iter().filter(|call| !call.parked).cloned().collect();
         for call in calls {
             let text = format!("unknown tool {}: it is not among the tools that can be called now", call.name);
-            self.answer(&call, Status::Completed, &Value::String(text), Then::GoOn)?;
+            let answer = Settlement { status: Status::Completed, output: &text.into(), is_error: true };
+            self.answer(&call, answer, Then::GoOn)?;
         }
         self.sample(0);
         Ok(())

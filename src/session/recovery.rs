@@ -1,7 +1,7 @@
 //! After a crash or a deadline: turns that ran run again, parked ones stay parked, expired calls get an output.
 
 use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
-use super::output::Then;
+use super::output::{Settlement, Then};
 use super::{Phase, Rejected, Status, Step};
 
 /// What the model is told about a call that nobody answered in time.
@@ -29,6 +29,10 @@ impl Step<'_, '_> {
 
     pub(super) fn alarm(&mut self) -> Result<(), Rejected> {
         let now = self.context.now;
+        if self.session.is_over(now) {
+            self.effects.erase = true;
+            return Ok(());
+        }
         let expired: Vec<OpenCall> = self
             .session
             .state
@@ -42,7 +46,7 @@ impl Step<'_, '_> {
             self.context.log.item(call.seq)?;
         }
         for call in &expired {
-            self.answer(call, Status::Expired, &EXPIRED.into(), Then::GoOn)?;
+            self.answer(call, Settlement::synthetic(Status::Expired, &EXPIRED.into()), Then::GoOn)?;
         }
         if !expired.is_empty() {
             self.sample(0);

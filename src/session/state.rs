@@ -4,7 +4,7 @@
 //! the only thing that changes it); each phase holds just the data that exists in it; `next` lies above every place in
 //! the log that was ever used or shown to anybody.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +71,15 @@ pub struct Turn {
     pub head: TurnHead,
     /// Where the record is that holds its message and its tools.
     pub source: Seq,
-    /// Names of the tools that its message brought.
+    /// Names of the tools that its messages brought.
     #[serde(default)]
     pub tools: Vec<String>,
+    /// Seconds until calls expire of those tools that have a time of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub timeouts: BTreeMap<String, u64>,
+    /// Where the records are of messages that joined it and brought tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joined: Vec<Seq>,
     /// Model responses that were complete so far.
     pub rounds: u32,
     /// Output items so far.
@@ -96,6 +102,12 @@ pub struct Waiting {
     /// Names of the tools that it brings.
     #[serde(default)]
     pub tools: Vec<String>,
+    /// Seconds until calls expire of those tools that have a time of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub timeouts: BTreeMap<String, u64>,
+    /// Whether it is to join the turn that was open when it came. If that turn has ended, it gets one of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub steers: bool,
     /// The model that it asks for.
     #[serde(default)]
     pub model: Option<String>,
@@ -192,9 +204,16 @@ impl State {
                     response_id: message.item.response_id.clone(),
                     created_at: message.item.created_at,
                     tools: names(&message.tools),
+                    timeouts: timeouts(&message.tools),
+                    steers: message.steers,
                     model: message.model.clone(),
                 });
             }
+            Entry::Withdrawn { held, at } => {
+                self.updated_at = *at;
+                self.queue.retain(|waiting| waiting.seq != *held);
+            }
+            Entry::Steered { held, at } => self.steer(record.seq, *held, *at),
             Entry::Started(started) => self.start(record.seq, started),
             Entry::Output { item, .. } => {
                 self.updated_at = item.created_at;
@@ -218,7 +237,7 @@ impl State {
                 self.updated_at = *at;
                 self.queue.clear();
             }
-            Entry::Noted { item } => self.updated_at = item.created_at,
+            Entry::Noted { item } | Entry::Seeded { item } => self.updated_at = item.created_at,
             Entry::Retried { attempt, at, .. } => {
                 self.updated_at = *at;
                 let since = match &self.phase {
@@ -243,17 +262,39 @@ impl State {
     }
 
     fn start(&mut self, seq: Seq, started: &Started) {
-        let (source, tools) = match &started.source {
-            Source::Message(message) => (seq, names(&message.tools)),
+        let (source, (tools, timeouts)) = match &started.source {
+            Source::Message(message) => (seq, (names(&message.tools), timeouts(&message.tools))),
             Source::Held(held) => {
-                let waiting = self.queue.iter().position(|w| w.seq == *held).and_then(|i| self.queue.remove(i));
-                (*held, waiting.map(|w| w.tools).unwrap_or_default())
+                (*held, self.take_waiting(*held).map(|w| (w.tools, w.timeouts)).unwrap_or_default())
             }
         };
         let head = started.turn.clone();
         let now = head.created_at;
         self.updated_at = now;
-        self.sample(Turn { head, source, tools, rounds: 0, items: 0, usage: Usage::default() }, 1, seq, now);
+        let joined = Vec::new();
+        let turn = Turn { head, source, tools, timeouts, joined, rounds: 0, items: 0, usage: Usage::default() };
+        self.sample(turn, 1, seq, now);
+    }
+
+    /// A message joins the turn: the next model request comes after it.
+    fn steer(&mut self, seq: Seq, held: Seq, at: Seconds) {
+        self.updated_at = at;
+        let waiting = self.take_waiting(held);
+        let (attempt, since) = match &self.phase {
+            Phase::Sampling { attempt, since, .. } => (*attempt, *since),
+            Phase::Idle | Phase::Parked { .. } => (1, at),
+        };
+        let Some(mut turn) = self.take_turn() else { return };
+        if let Some(waiting) = waiting.filter(|waiting| !waiting.tools.is_empty()) {
+            turn.joined.push(held);
+            turn.tools.extend(waiting.tools);
+            turn.timeouts.extend(waiting.timeouts);
+        }
+        self.sample(turn, attempt, seq, since);
+    }
+
+    fn take_waiting(&mut self, held: Seq) -> Option<Waiting> {
+        self.queue.iter().position(|waiting| waiting.seq == held).and_then(|n| self.queue.remove(n))
     }
 
     fn answer(&mut self, seq: Seq, item: &Item, call: Seq, resumes: bool) {
@@ -280,6 +321,10 @@ impl State {
             Phase::Sampling { turn, .. } | Phase::Parked { turn, .. } => Some(turn),
         }
     }
+}
+
+fn timeouts(tools: &[Tool]) -> BTreeMap<String, u64> {
+    tools.iter().filter_map(|tool| Some((tool.name.clone(), tool.tool_timeout_s?))).collect()
 }
 
 fn names(tools: &[Tool]) -> Vec<String> {

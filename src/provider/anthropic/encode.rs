@@ -4,11 +4,16 @@ use serde_json::{Value, json};
 
 use crate::provider::transcript::{Part, arrange};
 use crate::provider::{FIELDS, Prompt, WireRequest, field};
+use crate::session::IS_ERROR;
 
 /// The version of the API that this is written for.
 const VERSION: &str = "2023-06-01";
 /// The API wants a limit; this is what an agent gets that names none.
 const MAX_TOKENS: u32 = 8192;
+/// In place of a user's message that says nothing: the API refuses blank texts, and the turn is still the model's.
+const BLANK: &str = "(empty message)";
+/// Before a transcript that the assistant begins: the API wants the user to be first.
+const BEFORE: &str = "(The conversation begins with your message.)";
 
 /// The request for one prompt.
 pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
@@ -58,14 +63,21 @@ fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
     for line in arrange(prompt.context) {
         let body: &Value = &serde_json::from_str(&line.body).unwrap_or(Value::Null);
         let (role, blocks) = match line.part {
-            Part::User => ("user", content(field(body, "content"))),
+            Part::User => {
+                let said = content(field(body, "content"));
+                ("user", if said.is_empty() { vec![text(BLANK)] } else { said })
+            }
             Part::Output => {
                 let output = match field(body, "output") {
                     Value::String(text) => Value::String(text.clone()),
                     parts => content(parts).into(),
                 };
                 let id = safe_id(field(body, "call_id"));
-                ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": output})])
+                let mut result = json!({"type": "tool_result", "tool_use_id": id, "content": output});
+                if let (Some(result), Some(is_error)) = (result.as_object_mut(), body.get(IS_ERROR)) {
+                    result.insert(IS_ERROR.into(), is_error.clone());
+                }
+                ("user", vec![result])
             }
             Part::Assistant => ("assistant", content(field(body, "content"))),
             Part::Call => {
@@ -86,7 +98,14 @@ fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
             _ => messages.push((role, blocks)),
         }
     }
+    if messages.first().is_some_and(|(role, _)| *role == "assistant") {
+        messages.insert(0, ("user", vec![text(BEFORE)]));
+    }
     messages.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
 }
 
 /// Content parts as blocks. Blank texts are refused by the provider, and say nothing.
@@ -103,8 +122,8 @@ fn block(part: &Value) -> Option<Value> {
             Some(json!({"type": "document", "source": url("file_data").or_else(|| url("file_url"))?}))
         }
         _ => {
-            let text = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str)?;
-            if text.trim().is_empty() { None } else { Some(json!({"type": "text", "text": text})) }
+            let said = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str)?;
+            if said.trim().is_empty() { None } else { Some(text(said)) }
         }
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::provider::transcript::{Part, arrange};
 use crate::provider::{FIELDS, Prompt, WireRequest, bearer, field, reasons};
+use crate::session::Tool;
 
 /// The request for one prompt.
 pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
@@ -18,7 +19,8 @@ fn body(prompt: &Prompt<'_>) -> Value {
     let Some(map) = body.as_object_mut() else { return body };
     let sampling = prompt.sampling;
     if !prompt.tools.is_empty() {
-        let tool = |tool| json!({"type": "function", "function": tool});
+        let tool =
+            |tool: &Tool| json!({"type": "function", "function": Tool { tool_timeout_s: None, ..tool.clone() }});
         map.insert("tools".into(), prompt.tools.iter().map(tool).collect());
     }
     if let Some(effort) = &sampling.reasoning_effort {

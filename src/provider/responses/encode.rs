@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::provider::transcript::arrange;
 use crate::provider::{FIELDS, Prompt, WireRequest, bearer, field, reasons};
-use crate::session::Tool;
+use crate::session::{IS_ERROR, Tool};
 
 /// The request for one prompt.
 pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
@@ -52,13 +52,16 @@ fn body(prompt: &Prompt<'_>) -> String {
     body
 }
 
-/// A body as it goes out. What another provider wants to see again means nothing to this one.
+/// A body as it goes out. What another provider wants to see again means nothing to this one, and it cannot be told that
+/// an output is an error.
 fn own(body: &str) -> Option<Cow<'_, str>> {
-    if !body.contains(FIELDS) {
+    if !body.contains(FIELDS) && !body.contains(IS_ERROR) {
         return Some(Cow::Borrowed(body));
     }
     let mut json: Value = serde_json::from_str(body).ok()?;
-    let foreign = json.as_object_mut().and_then(|object| object.remove(FIELDS)).is_some();
+    let object = json.as_object_mut()?;
+    object.remove(IS_ERROR);
+    let foreign = object.remove(FIELDS).is_some();
     // Reasoning of another provider is nothing without what was taken away.
     let dropped = foreign && field(&json, "type") == "reasoning";
     if dropped { None } else { Some(Cow::Owned(json.to_string())) }

@@ -8,7 +8,9 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Op {
     Say { tools: bool, on_busy: OnBusy },
-    Give { which: usize, again: bool },
+    Give { which: usize, again: bool, is_error: bool },
+    Cancel(usize),
+    Withdraw(usize),
     Interrupt,
     Stop,
     Alarm,
@@ -46,10 +48,14 @@ fn speech() -> impl Strategy<Value = Speech> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let on_busy = prop_oneof![4 => Just(OnBusy::Queue), 1 => Just(OnBusy::Interrupt), 1 => Just(OnBusy::Reject)];
+    let on_busy = prop_oneof![4 => Just(OnBusy::Queue), 2 => Just(OnBusy::Steer),
+        1 => Just(OnBusy::Interrupt), 1 => Just(OnBusy::Reject)];
     prop_oneof![
         4 => (any::<bool>(), on_busy).prop_map(|(tools, on_busy)| Op::Say { tools, on_busy }),
-        6 => (0usize..4, any::<bool>()).prop_map(|(which, again)| Op::Give { which, again }),
+        6 => (0usize..4, any::<bool>(), any::<bool>())
+            .prop_map(|(which, again, is_error)| Op::Give { which, again, is_error }),
+        1 => (0usize..4).prop_map(Op::Cancel),
+        1 => (0usize..4).prop_map(Op::Withdraw),
         1 => Just(Op::Interrupt),
         1 => Just(Op::Stop),
         1 => Just(Op::Alarm),
@@ -69,10 +75,15 @@ fn perform(rig: &mut Rig, op: &Op) {
             let message = Posted { on_busy: *on_busy, ..posted("hello", tools) };
             drop(rig.step(Input::Message(message)));
         }
-        Op::Give { which, again } => {
+        Op::Give { which, again, is_error } => {
             let open = rig.session.state.open_calls();
             let Some(call) = open.get(*which % open.len().max(1)) else { return };
             let call_id = call.call_id.0.clone();
+            if *is_error {
+                let given = Given { call_id: CallId(call_id), output: json!("failed"), is_error: true };
+                rig.step(Input::Output(given)).unwrap();
+                return;
+            }
             rig.give(&call_id, "out").unwrap();
             if *again {
                 let before = rig.session.state.clone();
@@ -83,6 +94,22 @@ fn perform(rig: &mut Rig, op: &Op) {
                 assert_eq!(rig.give(&call_id, "other"), Err(Rejected::AlreadyResolved(CallId(call_id))));
                 assert_eq!(rig.session.state, before, "a duplicate has changed something");
             }
+        }
+        Op::Cancel(which) => {
+            let open = rig.session.state.open_calls();
+            let Some(call) = open.get(*which % open.len().max(1)) else { return };
+            let call_id = call.call_id.clone();
+            rig.step(Input::Cancel(call_id.clone())).unwrap();
+            let before = rig.session.state.clone();
+            rig.step(Input::Cancel(call_id)).unwrap();
+            assert_eq!(rig.session.state, before, "a call was cancelled twice");
+        }
+        Op::Withdraw(which) => {
+            let queue = &rig.session.state.queue;
+            let Some(waiting) = queue.get(*which % queue.len().max(1)) else { return };
+            let item_id = waiting.item_id.clone();
+            rig.step(Input::Withdraw(item_id.clone())).unwrap();
+            assert_eq!(rig.step(Input::Withdraw(item_id.clone())), Err(Rejected::NotQueued(item_id)));
         }
         Op::Interrupt => drop(rig.interrupt()),
         Op::Stop => drop(rig.step(Input::Stop).unwrap()),
@@ -202,6 +229,23 @@ proptest! {
         for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
             alike(&replay(&rig, *cursor, budget), &rig.seen[n + 1..])?;
         }
+    }
+
+    /// A copy that is made at any moment has no open turn, and can be used.
+    #[test]
+    fn every_copy_can_be_used(ops in vec(op(), 1..60)) {
+        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
+        for op in &ops {
+            perform(&mut rig, op);
+        }
+        let mut copy = rig.fork();
+        prop_assert!(copy.session.state.turn().is_none() && copy.session.state.queue.is_empty());
+        copy.say("one more");
+        copy.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
+        prop_assert_eq!(copy.session.state.status(), SessionStatus::Idle);
+        let whole = replay(&copy, Cursor::START, 1000);
+        let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
+        prop_assert!(cursors.is_sorted_by(|a, b| a < b));
     }
 
     /// After crashes the log may say less of an open item than was shown, but it never says anything twice and its

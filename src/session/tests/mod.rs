@@ -1,6 +1,9 @@
 //! A session under test: the machine, a log in memory, a clock that is turned by hand, and ids that count.
 
+mod dialects;
 mod laws;
+mod life;
+mod queue;
 mod scenarios;
 
 use std::collections::BTreeMap;
@@ -23,16 +26,22 @@ impl Log for Memory {
 
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
         let answered = |record: &Record| match &record.entry {
-            Entry::Answered { item, .. } if item.call_id() == Some(call_id) => Some(item.clone()),
+            Entry::Answered { item, .. } | Entry::Seeded { item } if is_output(item, call_id) => {
+                Some(item.clone())
+            }
             _ => None,
         };
         Ok(self.records.values().find_map(answered))
     }
 
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
-        let is = |record: &Record| matches!(&record.entry, Entry::Output { item, .. } if item.call_id() == Some(call_id));
-        Ok(self.records.values().any(is))
+        let is = |item: &Item| matches!(&item.kind, Kind::FunctionCall { call_id: id, .. } if id == call_id);
+        Ok(self.records.values().any(|record| record.entry.item().is_some_and(is)))
     }
+}
+
+fn is_output(item: &Item, call_id: &CallId) -> bool {
+    matches!(&item.kind, Kind::FunctionCallOutput { call_id: id } if id == call_id)
 }
 
 struct Counter(u64);
@@ -113,6 +122,7 @@ impl Rig {
             self.request = Some(sample.at);
             let prompt = self.context();
             assert_valid(&prompt);
+            dialects::assert_valid(&prompt);
             if let Some(last) = self.prompts.last() {
                 assert!(
                     prompt.starts_with(last),
@@ -123,9 +133,10 @@ impl Rig {
         }
         match &self.session.state.phase {
             Phase::Idle => assert_eq!(effects.alarm, None),
-            Phase::Sampling { .. } => assert_eq!(effects.alarm, Some(Alarm::Watchdog)),
+            Phase::Sampling { .. } => assert_eq!(effects.alarm, Some(Alarm::Watchdog(Seconds(self.now + 30)))),
             Phase::Parked { calls, .. } => {
-                assert_eq!(effects.alarm.is_some(), calls.iter().any(|c| c.expires_at.is_some()))
+                let first = calls.iter().filter_map(|call| call.expires_at).min();
+                assert_eq!(effects.alarm, first.map(Alarm::Deadline));
             }
         }
         Ok(effects.answer)
@@ -144,9 +155,9 @@ impl Rig {
         let shown = self.log.records.values().filter(|record| record.entry.in_context());
         shown
             .map(|record| {
-                let item = match &record.entry {
-                    Entry::Started(Started { source: Source::Held(held), .. }) => self.log.item(*held).unwrap(),
-                    entry => entry.item().unwrap().clone(),
+                let item = match record.entry.held() {
+                    Some(held) => self.log.item(held).unwrap(),
+                    None => record.entry.item().unwrap().clone(),
                 };
                 let part = match &item.kind {
                     Kind::Message { role: Role::User } => ContextPart::User,
@@ -177,6 +188,22 @@ impl Rig {
         self.step(Input::Recover).unwrap();
     }
 
+    /// A copy of the session, made from its log in the order of its places.
+    fn fork(&self) -> Rig {
+        let mut copy = Rig::with(self.session.settings.clone());
+        copy.ids = Counter(1_000_000);
+        copy.now = self.now;
+        let mut state = State::new(Seconds(1000));
+        for record in self.log.records.values() {
+            state.apply(record);
+        }
+        copy.log = self.log.clone();
+        copy.appended = self.log.records.values().cloned().collect();
+        copy.session = Session::load(copy.session.id, copy.session.settings, state, Vec::new());
+        copy.step(Input::Forked).unwrap();
+        copy
+    }
+
     fn flush(&mut self) {
         self.seen.extend(self.session.publish(&[], &self.log).unwrap());
     }
@@ -200,8 +227,12 @@ impl Rig {
         self.step(Input::Model { at, events }).unwrap();
     }
 
+    fn steer(&mut self, text: &str, tools: &[&str]) -> Answer {
+        self.step(Input::Message(Posted { on_busy: OnBusy::Steer, ..posted(text, tools) })).unwrap()
+    }
+
     fn give(&mut self, call_id: &str, output: &str) -> Result<Answer, Rejected> {
-        self.step(Input::Output(Given { call_id: CallId(call_id.into()), output: json!(output) }))
+        self.step(Input::Output(Given { call_id: CallId(call_id.into()), output: json!(output), is_error: false }))
     }
 
     fn interrupt(&mut self) -> Answer {
@@ -214,11 +245,23 @@ impl Rig {
     }
 }
 
+/// A turn that is parked on the calls `a` and `b` of the tool `look`.
+fn parked() -> Rig {
+    let mut rig = Rig::new();
+    rig.say_with("go", &["look"]);
+    rig.model(vec![call("a", "look"), arguments("{\"x\":1}"), close(), call("b", "look"), close(), done()]);
+    rig.heard();
+    rig
+}
+
 fn settings() -> Settings {
     Settings {
         model: "m".into(),
         client_tools: Vec::new(),
         tool_timeout: None,
+        tool_timeouts: BTreeMap::new(),
+        expires_at: None,
+        watchdog: 30,
         max_rounds: 8,
         max_queue: 4,
         patience: 300,
@@ -226,7 +269,13 @@ fn settings() -> Settings {
 }
 
 fn posted(text: &str, tools: &[&str]) -> Posted {
-    let tool = |name: &&str| Tool { name: (*name).into(), description: None, parameters: None, strict: None };
+    let tool = |name: &&str| Tool {
+        name: (*name).into(),
+        description: None,
+        parameters: None,
+        strict: None,
+        tool_timeout_s: None,
+    };
     Posted {
         content: json!([{"type": "input_text", "text": text}]),
         tools: tools.iter().map(tool).collect(),

@@ -2,14 +2,6 @@
 
 use super::*;
 
-fn parked() -> Rig {
-    let mut rig = Rig::new();
-    rig.say_with("go", &["look"]);
-    rig.model(vec![call("a", "look"), arguments("{\"x\":1}"), close(), call("b", "look"), close(), done()]);
-    rig.heard();
-    rig
-}
-
 #[test]
 fn a_plain_turn() {
     let mut rig = Rig::new();
@@ -143,52 +135,6 @@ fn a_stale_interrupt_leaves_the_turn_alone() {
     let other = Input::Interrupt { response_id: Some(ResponseId("resp_other".into())) };
     assert_eq!(rig.step(other).unwrap(), Answer::Interrupt(InterruptStatus::Stale));
     assert_eq!(rig.session.state.open_calls().len(), 2);
-}
-
-#[test]
-fn messages_wait_for_a_turn_of_their_own_in_order() {
-    let mut rig = parked();
-    assert!(matches!(rig.say("second"), Answer::Message { status: MessageStatus::Queued, .. }));
-    rig.say("third");
-    rig.give("a", "1").unwrap();
-    rig.give("b", "2").unwrap();
-    for _ in 0..3 {
-        rig.model(vec![ModelEvent::Message, text("ok"), close(), done()]);
-    }
-    let users: Vec<bool> = rig.prompts[3].iter().map(|line| line.part == ContextPart::User).collect();
-    assert_eq!(users, [true, false, false, false, false, false, true, false, true]);
-    assert_eq!(rig.session.state.status(), SessionStatus::Idle);
-}
-
-#[test]
-fn a_full_queue_refuses() {
-    let mut rig = parked();
-    for _ in 0..4 {
-        rig.say("more");
-    }
-    assert_eq!(rig.step(Input::Message(posted("fifth", &[]))), Err(Rejected::QueueFull(4)));
-}
-
-#[test]
-fn a_message_may_refuse_to_wait_or_stop_the_turn_first() {
-    let mut rig = parked();
-    let message = |on_busy| Input::Message(Posted { on_busy, ..posted("now", &[]) });
-    let refused = rig.step(message(OnBusy::Reject)).unwrap_err().to_string();
-    assert!(refused.contains("waits for the output of a, b"), "{refused}");
-    let answer = rig.step(message(OnBusy::Interrupt)).unwrap();
-    assert!(matches!(answer, Answer::Message { status: MessageStatus::Started, .. }));
-    assert_eq!(rig.prompts.len(), 2);
-}
-
-#[test]
-fn stop_drops_the_queue_and_interrupt_does_not() {
-    let mut rig = parked();
-    rig.say("second");
-    rig.interrupt();
-    assert_eq!(rig.session.state.status(), SessionStatus::Running);
-    rig.say("third");
-    rig.step(Input::Stop).unwrap();
-    assert_eq!((rig.session.state.status(), rig.session.state.queue.len()), (SessionStatus::Idle, 0));
 }
 
 #[test]
@@ -331,50 +277,6 @@ fn what_an_older_request_says_is_ignored() {
 }
 
 #[test]
-fn a_parked_turn_survives_a_crash_without_asking_the_model() {
-    let mut rig = parked();
-    rig.crash();
-    assert_eq!((rig.prompts.len(), rig.heard().len()), (1, 0));
-    rig.give("a", "1").unwrap();
-    rig.give("b", "2").unwrap();
-    assert_eq!(rig.prompts.len(), 2);
-}
-
-#[test]
-fn a_running_turn_is_sampled_again_after_a_crash() {
-    let mut rig = Rig::new();
-    rig.say("go");
-    rig.model(vec![ModelEvent::Message, text("half")]);
-    rig.save();
-    rig.model(vec![text(" and lost")]);
-    rig.heard();
-    rig.crash();
-    assert_eq!(rig.heard().last().unwrap(), "retry 1 after 0");
-    rig.model(vec![ModelEvent::Message, text("whole"), close(), done()]);
-    let items: Vec<(Status, Value)> = rig
-        .log
-        .records
-        .values()
-        .filter_map(|r| r.entry.item())
-        .map(|i| (i.status, i.data()["content"][0]["text"].clone()))
-        .collect();
-    assert_eq!(items[1], (Status::Incomplete, json!("half")));
-    assert_eq!(items[2], (Status::Completed, json!("whole")));
-}
-
-#[test]
-fn recovery_gives_up_after_long_without_progress() {
-    let mut rig = Rig::new();
-    rig.say("go");
-    rig.now += 299;
-    rig.crash();
-    assert_eq!(rig.session.state.status(), SessionStatus::Running);
-    rig.now += 1;
-    rig.crash();
-    assert_eq!(rig.session.state.last_error().unwrap().code, "interrupted_by_restart");
-}
-
-#[test]
 fn a_call_with_a_deadline_expires() {
     let mut rig = Rig::with(Settings { tool_timeout: Some(60), ..settings() });
     rig.say_with("go", &["look"]);
@@ -408,4 +310,55 @@ fn nothing_that_anybody_writes_breaks_a_line() {
     }
     let delta = rig.seen.iter().find(|event| event.kind == "response.output_text.delta").unwrap();
     assert_eq!(data(delta)["delta"], hostile);
+}
+
+#[test]
+fn one_call_can_be_cancelled_and_the_turn_goes_on() {
+    let mut rig = parked();
+    let cancel = |id: &str| Input::Cancel(CallId(id.into()));
+    let answer = |id: &str, remaining| Ok(Answer::Cancelled { call_id: CallId(id.into()), remaining });
+    assert_eq!(rig.step(cancel("nope")), Err(Rejected::UnknownCall(CallId("nope".into()))));
+    assert_eq!(rig.step(cancel("a")), answer("a", 1));
+    assert_eq!(
+        rig.heard(),
+        ["output_item.done function_call cancelled", "output_item.done function_call_output cancelled"]
+    );
+    assert_eq!(rig.step(cancel("a")), answer("a", 1));
+    assert_eq!(rig.give("a", "late"), Err(Rejected::CallCancelled(CallId("a".into()))));
+    rig.give("b", "2").unwrap();
+    assert_eq!(rig.step(cancel("b")), Err(Rejected::AlreadyResolved(CallId("b".into()))));
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+    assert_eq!(rig.prompts.len(), 2);
+}
+
+#[test]
+fn an_output_may_say_that_the_tool_failed() {
+    let mut rig = parked();
+    let given = |is_error| Input::Output(Given { call_id: CallId("a".into()), output: json!("no"), is_error });
+    rig.step(given(true)).unwrap();
+    assert!(matches!(rig.step(given(true)), Ok(Answer::Output { status: OutputStatus::Duplicate, .. })));
+    assert_eq!(rig.step(given(false)), Err(Rejected::AlreadyResolved(CallId("a".into()))));
+    let shown = rig.seen.iter().map(data).find(|data| data["item"]["type"] == "function_call_output").unwrap();
+    assert_eq!((&shown["item"]["output"], &shown["item"]["is_error"]), (&json!("no"), &json!(true)));
+}
+
+#[test]
+fn a_tool_may_have_a_deadline_of_its_own() {
+    let mut rig = Rig::with(Settings {
+        client_tools: vec!["slow".into()],
+        tool_timeouts: BTreeMap::from([("slow".into(), 100)]),
+        tool_timeout: Some(50),
+        ..settings()
+    });
+    let mut message = posted("go", &["look", "quick"]);
+    message.tools[1].tool_timeout_s = Some(10);
+    rig.step(Input::Message(message)).unwrap();
+    rig.model(vec![call("a", "look"), close(), call("b", "quick"), close(), call("c", "slow"), close(), done()]);
+    let deadlines = |rig: &Rig| -> Vec<u64> {
+        rig.session.state.open_calls().iter().map(|call| call.expires_at.unwrap().0 - 1000).collect()
+    };
+    assert_eq!(deadlines(&rig), [50, 10, 100]);
+    rig.now += 10;
+    rig.step(Input::Alarm).unwrap();
+    assert_eq!(deadlines(&rig), [50, 100]);
 }

@@ -1,0 +1,165 @@
+//! What of a session seldom changes: a row of its own.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Agent, Error, MAX_QUEUE, MAX_ROUNDS, NewSession, Patch, check_labels};
+use crate::provider::Sampling;
+use crate::session::{AgentId, Seconds, Settings};
+
+/// Seconds after which the watchdog looks after a model request.
+const WATCHDOG: u64 = 30;
+/// Seconds without progress after which a turn that keeps being interrupted by restarts is given up.
+const PATIENCE: u64 = 300;
+
+/// The row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// The agent, as it was when the session was made, secrets included.
+    pub agent: Agent,
+    /// The agent's id.
+    pub agent_id: AgentId,
+    /// The model to ask instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_override: Option<String>,
+    /// The reasoning effort instead of the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
+    /// The title.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// The labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Whether it was put away. It works on as before.
+    #[serde(default)]
+    pub archived: bool,
+    /// When the session was made.
+    pub created_at: Seconds,
+    /// When one of these last changed.
+    #[serde(default)]
+    pub updated_at: Seconds,
+    /// When the session and everything of it is erased.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Seconds>,
+}
+
+impl SessionInfo {
+    /// Of a new session, whose agent is `agent`.
+    pub fn new(new: NewSession, agent: Agent, agent_id: AgentId, now: Seconds) -> Self {
+        Self {
+            agent,
+            agent_id,
+            model_override: new.model_override,
+            reasoning_effort: new.reasoning_effort,
+            title: new.title,
+            labels: new.labels,
+            archived: false,
+            created_at: now,
+            updated_at: now,
+            expires_at: new.expires_in.map(|seconds| now.after(seconds)),
+        }
+    }
+
+    /// Of a copy of this session.
+    pub fn fork(self, title: Option<String>, now: Seconds) -> Self {
+        let title = title.or(self.title);
+        Self { title, archived: false, created_at: now, updated_at: now, expires_at: None, ..self }
+    }
+
+    /// The row with the changes.
+    pub fn patched(&self, patch: Patch, now: Seconds) -> Result<Self, Error> {
+        let mut next = Self { updated_at: now, ..self.clone() };
+        for (key, value) in patch.labels.into_iter().flatten() {
+            if value.is_empty() {
+                next.labels.remove(&key);
+            } else {
+                next.labels.insert(key, value);
+            }
+        }
+        check_labels(&next.labels)?;
+        next.title = patch.title.unwrap_or(next.title);
+        next.model_override = patch.model_override.unwrap_or(next.model_override);
+        next.reasoning_effort = patch.reasoning_effort.unwrap_or(next.reasoning_effort);
+        next.archived = patch.archived.unwrap_or(next.archived);
+        if let Some(expires_in) = patch.expires_in {
+            next.expires_at = expires_in.map(|seconds| now.after(seconds));
+        }
+        Ok(next)
+    }
+
+    /// The model that the session asks.
+    pub fn model(&self) -> &str {
+        self.model_override.as_deref().unwrap_or_else(|| self.agent.model_name())
+    }
+
+    /// What is asked of the model in every request.
+    pub fn sampling(&self) -> Sampling {
+        let own = self.agent.sampling();
+        Sampling { reasoning_effort: self.reasoning_effort.clone().or(own.reasoning_effort), ..own }
+    }
+
+    /// What the session needs to know to decide.
+    pub fn settings(&self) -> Settings {
+        let tools = self.agent.tools.iter().map(|tool| &tool.0);
+        let timeouts = tools.clone().filter_map(|tool| Some((tool.name.clone(), tool.tool_timeout_s?)));
+        Settings {
+            model: self.model().to_string(),
+            tool_timeouts: timeouts.collect(),
+            client_tools: tools.map(|tool| tool.name.clone()).collect(),
+            tool_timeout: self.agent.tool_timeout_s,
+            expires_at: self.expires_at,
+            max_rounds: MAX_ROUNDS,
+            max_queue: MAX_QUEUE,
+            watchdog: WATCHDOG,
+            patience: PATIENCE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{create, patch};
+    use super::*;
+
+    fn info() -> SessionInfo {
+        let new = create(
+            r#"{"agent":{"name":"a","model":"m","reasoning_effort":"low"},"title":"t","labels":{"a":"1","b":"2"},
+                "expires_in":60}"#,
+        );
+        let new = new.unwrap();
+        let agent = new.agent.clone().unwrap();
+        SessionInfo::new(new, agent, AgentId("ag_1".into()), Seconds(100))
+    }
+
+    #[test]
+    fn a_patch_changes_what_it_names() {
+        let info = info();
+        assert_eq!(info.expires_at, Some(Seconds(160)));
+        let changed = info.patched(patch(r#"{"labels":{"b":"","c":"3"}}"#).unwrap(), Seconds(110)).unwrap();
+        let labels: Vec<_> = changed.labels.iter().map(|(k, v)| format!("{k}{v}")).collect();
+        assert_eq!(
+            (labels.join(" "), changed.title.as_deref(), changed.updated_at.0),
+            ("a1 c3".into(), Some("t"), 110)
+        );
+        let body =
+            r#"{"title":null,"model_override":"n","reasoning_effort":"high","archived":true,"expires_in":5}"#;
+        let changed = info.patched(patch(body).unwrap(), Seconds(110)).unwrap();
+        assert_eq!((changed.title.as_deref(), changed.model(), changed.archived), (None, "n", true));
+        assert_eq!(changed.sampling().reasoning_effort.as_deref(), Some("high"));
+        assert_eq!(changed.settings().expires_at, Some(Seconds(115)));
+        let body = r#"{"model_override":null,"reasoning_effort":null,"expires_in":null}"#;
+        let back = changed.patched(patch(body).unwrap(), Seconds(120)).unwrap();
+        assert_eq!((back.model(), back.expires_at), ("m", None));
+        assert_eq!(back.sampling().reasoning_effort.as_deref(), Some("low"));
+    }
+
+    #[test]
+    fn a_patch_cannot_bring_too_many_labels() {
+        let many: BTreeMap<String, String> = (0..17).map(|n| (format!("l{n}"), "x".into())).collect();
+        let body = serde_json::json!({"labels": many}).to_string();
+        let error = patch(&body).and_then(|patch| info().patched(patch, Seconds(0))).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("labels"));
+    }
+}

@@ -1,0 +1,96 @@
+//! `PATCH /v1/sessions/{id}` and `POST /v1/sessions/{id}/fork`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+
+use super::create::{check_expiry, check_model, check_title, object, parse};
+use super::{Error, check_labels};
+
+/// Changes of a session. What is none stays; what is `Some(None)` goes back to what it was without.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Patch {
+    /// The title.
+    #[serde(deserialize_with = "given")]
+    pub title: Option<Option<String>>,
+    /// Labels to set, or, where empty, to take away.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The model to ask instead of the agent's.
+    #[serde(deserialize_with = "given")]
+    pub model_override: Option<Option<String>>,
+    /// The reasoning effort instead of the agent's.
+    #[serde(deserialize_with = "given")]
+    pub reasoning_effort: Option<Option<String>>,
+    /// Whether it is put away.
+    pub archived: Option<bool>,
+    /// Seconds until it is erased.
+    #[serde(deserialize_with = "given")]
+    pub expires_in: Option<Option<u64>>,
+}
+
+/// A copy to be made.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fork {
+    /// Its title; none: that of the original.
+    pub title: Option<String>,
+    /// The last turn that is copied; none: all of them.
+    pub up_to_response_id: Option<String>,
+}
+
+/// Tells a key that is null from one that is not there.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(input).map(Some)
+}
+
+/// Reads the body of a PATCH.
+pub fn patch(body: &str) -> Result<Patch, Error> {
+    let patch: Patch = parse(object(body)?, "")?;
+    check_title(patch.title.as_ref().and_then(Option::as_deref))?;
+    check_model(patch.model_override.as_ref().and_then(Option::as_deref))?;
+    check_expiry(patch.expires_in.flatten())?;
+    if let Some(labels) = &patch.labels {
+        check_labels(labels)?;
+    }
+    Ok(patch)
+}
+
+/// Reads the body of a fork. None is as good as an empty one.
+pub fn fork(body: &str) -> Result<Fork, Error> {
+    let fork: Fork = if body.trim().is_empty() { Fork::default() } else { parse(object(body)?, "")? };
+    check_title(fork.title.as_deref())?;
+    Ok(fork)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_told_from_nothing() {
+        let patch = patch(r#"{"title":null,"runner_id":"r"}"#).unwrap();
+        assert_eq!(patch, Patch { title: Some(None), ..Patch::default() });
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let long = format!(r#"{{"title":"{}"}}"#, "x".repeat(201));
+        let cases = [
+            (r#"{"titel":"x"}"#, "titel"),
+            (r#"{"title":7}"#, "title"),
+            (r#"{"labels":{"a":1}}"#, "labels.a"),
+            (r#"{"labels":{"":"x"}}"#, "labels."),
+            (r#"{"archived":"yes"}"#, "archived"),
+            (r#"{"expires_in":0}"#, "expires_in"),
+            (r#"{"expires_in":-1}"#, "expires_in"),
+            (r#"{"model_override":""}"#, "model_override"),
+            (&long, "title"),
+        ];
+        for (body, param) in cases {
+            assert_eq!(super::patch(body).unwrap_err().param.as_deref(), Some(param), "{body}");
+        }
+        assert_eq!(fork("").unwrap(), Fork::default());
+        assert_eq!(fork(r#"{"upto":"x"}"#).unwrap_err().param.as_deref(), Some("upto"));
+    }
+}

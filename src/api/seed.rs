@@ -1,0 +1,179 @@
+//! `initial_items`: what a session is made with.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Error;
+use super::create::parse;
+use super::event::{check_parts, check_text, output};
+use crate::session::{CallId, Given, OnBusy, Posted, Role, Seed};
+
+/// Items that a session begins with, and the message that starts its first turn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seeds {
+    /// The items.
+    pub items: Vec<Seed>,
+    /// The user message that they ended with.
+    pub message: Option<Posted>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: Role,
+    content: Value,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    call_id: String,
+    name: String,
+    arguments: String,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    call_id: String,
+    output: Value,
+    #[serde(default)]
+    is_error: bool,
+}
+
+/// Reads the list. Whether calls and outputs fit together is for the session to say.
+pub fn seeds(list: Vec<Map<String, Value>>) -> Result<Seeds, Error> {
+    let mut items = Vec::with_capacity(list.len());
+    for (n, item) in list.into_iter().enumerate() {
+        items.push(seed(item, &format!("initial_items[{n}]"))?);
+    }
+    match items.pop() {
+        Some(Seed::Message { role: Role::User, content }) => {
+            let message = Posted { content, tools: Vec::new(), model: None, on_busy: OnBusy::Queue };
+            Ok(Seeds { items, message: Some(message) })
+        }
+        last => {
+            items.extend(last);
+            Ok(Seeds { items, message: None })
+        }
+    }
+}
+
+fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
+    // The form of the snapshot has the keys of the type under `data` as well.
+    if let Some(Value::Object(data)) = item.remove("data") {
+        for (key, value) in data {
+            item.entry(key).or_insert(value);
+        }
+    }
+    match item.remove("type").as_ref().and_then(Value::as_str) {
+        Some("message") | None => {
+            let message: Message = parse(item, at)?;
+            let content = content(message.role, message.content, &format!("{at}.content"))?;
+            Ok(Seed::Message { role: message.role, content })
+        }
+        Some("function_call") => {
+            let call: Call = parse(item, at)?;
+            check_id(&call.call_id, at)?;
+            if !(1..=64).contains(&call.name.len()) {
+                return Err(Error::invalid(format!("{at}.name"), "a tool's name has 1 to 64 characters"));
+            }
+            check_text(&call.arguments, &format!("{at}.arguments"))?;
+            let arguments = if call.arguments.trim().is_empty() { "{}".into() } else { call.arguments };
+            Ok(Seed::Call { call_id: CallId(call.call_id), name: call.name, arguments })
+        }
+        Some("function_call_output") => {
+            let given: Output = parse(item, at)?;
+            check_id(&given.call_id, at)?;
+            let output = output(given.output, &format!("{at}.output"))?;
+            Ok(Seed::Output(Given { call_id: CallId(given.call_id), output, is_error: given.is_error }))
+        }
+        Some(_) => {
+            let message = "an item's type must be message, function_call or function_call_output";
+            Err(Error::invalid(format!("{at}.type"), message))
+        }
+    }
+}
+
+fn check_id(id: &str, at: &str) -> Result<(), Error> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
+    if (1..=64).contains(&id.len()) && id.bytes().all(plain) {
+        return Ok(());
+    }
+    let message = "a call id has 1 to 64 letters, digits, underscores, hyphens, dots and colons";
+    Err(Error::invalid(format!("{at}.call_id"), message))
+}
+
+/// The content of a message as a list of the parts that its role has.
+fn content(role: Role, content: Value, at: &str) -> Result<Value, Error> {
+    let kind = match role {
+        Role::User => "input_text",
+        Role::Assistant => "output_text",
+    };
+    let parts = match content {
+        Value::String(text) => json!([{"type": kind, "text": text}]),
+        other => other,
+    };
+    let Some(list) = parts.as_array().filter(|list| !list.is_empty()) else {
+        return Err(Error::invalid(at, "content must be a string or a list of parts that is not empty"));
+    };
+    match role {
+        Role::User => check_parts(list, at)?,
+        Role::Assistant => check_spoken(list, at)?,
+    }
+    Ok(parts)
+}
+
+fn check_spoken(parts: &[Value], at: &str) -> Result<(), Error> {
+    for (n, part) in parts.iter().enumerate() {
+        let at = format!("{at}[{n}]");
+        let key = match part.get("type").and_then(Value::as_str) {
+            Some("output_text") => "text",
+            Some("refusal") => "refusal",
+            _ => return Err(Error::invalid(format!("{at}.type"), "a part's type must be output_text or refusal")),
+        };
+        match part.get(key) {
+            Some(Value::String(text)) => check_text(text, &format!("{at}.{key}"))?,
+            _ => return Err(Error::invalid(format!("{at}.{key}"), "must be a string")),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(list: Value) -> Result<Seeds, Error> {
+        seeds(serde_json::from_value(list).unwrap())
+    }
+
+    #[test]
+    fn a_last_user_message_starts_a_turn() {
+        let list =
+            json!([{"type": "message", "role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]);
+        let Seeds { items, message } = read(list).unwrap();
+        assert_eq!((items.len(), message), (2, None));
+        assert_eq!(
+            items[1],
+            Seed::Message { role: Role::Assistant, content: json!([{"type": "output_text", "text": "ho"}]) }
+        );
+        let Seeds { items, message } = read(json!([{"data": {"role": "user", "content": "hi"}}])).unwrap();
+        assert!(items.is_empty() && message.is_some());
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let cases = [
+            (json!({"type": "reasoning"}), "type"),
+            (json!({"role": "system", "content": "x"}), "role"),
+            (json!({"role": "user", "content": []}), "content"),
+            (json!({"role": "user", "content": [{"type": "output_text", "text": "x"}]}), "content[0].type"),
+            (json!({"role": "assistant", "content": [{"type": "output_text"}]}), "content[0].text"),
+            (json!({"type": "function_call", "call_id": "a b", "name": "x", "arguments": ""}), "call_id"),
+            (json!({"type": "function_call", "call_id": "a", "name": "", "arguments": ""}), "name"),
+            (json!({"type": "function_call_output", "call_id": "a", "output": {}}), "output"),
+        ];
+        for (item, param) in cases {
+            let error = read(json!([{"role": "user", "content": "x"}, item])).unwrap_err();
+            assert_eq!(error.param, Some(format!("initial_items[1].{param}")), "{}", error.message);
+        }
+    }
+}

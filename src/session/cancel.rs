@@ -1,0 +1,29 @@
+//! One call is cancelled: nobody will answer it, the model is told so, and the turn goes on.
+
+use super::output::{Settlement, Then};
+use super::{Answer, CallId, Rejected, Status, Step};
+
+/// What the model is told about such a call.
+const CANCELLED: &str = "cancelled: the user or the client decided not to answer this call";
+
+impl Step<'_, '_> {
+    pub(super) fn cancel_call(&mut self, call_id: CallId) -> Result<(), Rejected> {
+        let calls = self.session.state.open_calls();
+        match calls.iter().find(|call| call.call_id == call_id).cloned() {
+            Some(call) => {
+                self.answer(&call, Settlement::synthetic(Status::Cancelled, &CANCELLED.into()), Then::GoOn)?;
+            }
+            None => match self.context.log.output_of(&call_id)? {
+                None => return Err(Rejected::UnknownCall(call_id)),
+                Some(settled) if settled.status == Status::Completed => {
+                    return Err(Rejected::AlreadyResolved(call_id));
+                }
+                Some(_) => {} // it has no answer of a client, and that is what was asked for
+            },
+        }
+        let remaining = self.session.state.open_calls().len();
+        self.effects.answer = Answer::Cancelled { call_id, remaining };
+        self.sample(0);
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! What a session is made with: items of an earlier conversation, or the log of the session that it is a copy of.
+
+use serde_json::json;
+
+use super::entry::Entry;
+use super::{CallId, Kind, Rejected, ResponseId, Role, Seed, Status, Step, output_body};
+
+impl Step<'_, '_> {
+    /// Takes the items if a model could be shown them: every call directly followed by its one output.
+    pub(super) fn seed(&mut self, seeds: Vec<Seed>) -> Result<(), Rejected> {
+        check_pairs(&seeds)?;
+        let response_id = ResponseId::mint(self.context.ids);
+        for seed in seeds {
+            let (kind, body) = match seed {
+                Seed::Message { role, content } => {
+                    let body = json!({"type": "message", "role": role, "content": content}).to_string();
+                    (Kind::Message { role }, body)
+                }
+                Seed::Call { call_id, name, arguments } => {
+                    let body =
+                        json!({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments});
+                    (Kind::FunctionCall { call_id, name }, body.to_string())
+                }
+                Seed::Output(given) => {
+                    let body = output_body(given.call_id.as_str(), &given.output, given.is_error);
+                    (Kind::FunctionCallOutput { call_id: given.call_id }, body)
+                }
+            };
+            let item = self.item(response_id.clone(), Status::Completed, kind, body);
+            self.append(Entry::Seeded { item });
+        }
+        Ok(())
+    }
+
+    /// What the other session has open is its own: here the turn is over, and nothing waits.
+    pub(super) fn forked(&mut self) -> Result<(), Rejected> {
+        self.cancel_turn(super::interrupt::FORKED)?;
+        if !self.session.state.queue.is_empty() {
+            self.append(Entry::Dropped { at: self.context.now });
+        }
+        Ok(())
+    }
+}
+
+fn check_pairs(seeds: &[Seed]) -> Result<(), Rejected> {
+    let mut open: Vec<&CallId> = Vec::new();
+    let mut ever: Vec<&CallId> = Vec::new();
+    for (index, seed) in seeds.iter().enumerate() {
+        let unpaired = |why: String| Err(Rejected::Unpaired { index, why });
+        match seed {
+            Seed::Call { call_id, .. } if ever.contains(&call_id) => {
+                return unpaired(format!("call {call_id} is there twice"));
+            }
+            Seed::Call { call_id, .. } => {
+                ever.push(call_id);
+                open.push(call_id);
+            }
+            Seed::Output(given) => match open.iter().position(|call_id| **call_id == given.call_id) {
+                Some(n) => drop(open.remove(n)),
+                None => return unpaired(format!("no open call {} comes before this output", given.call_id)),
+            },
+            Seed::Message { role: Role::User | Role::Assistant, .. } => {
+                if let Some(call_id) = open.first() {
+                    return unpaired(format!("call {call_id} has no output before this message"));
+                }
+            }
+        }
+    }
+    match open.first() {
+        Some(call_id) => {
+            let index = seeds.len().saturating_sub(1);
+            Err(Rejected::Unpaired { index, why: format!("call {call_id} has no output") })
+        }
+        None => Ok(()),
+    }
+}

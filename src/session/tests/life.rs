@@ -1,0 +1,104 @@
+//! How sessions begin, survive and end.
+
+use super::*;
+
+#[test]
+fn a_parked_turn_survives_a_crash_without_asking_the_model() {
+    let mut rig = parked();
+    rig.crash();
+    assert_eq!((rig.prompts.len(), rig.heard().len()), (1, 0));
+    rig.give("a", "1").unwrap();
+    rig.give("b", "2").unwrap();
+    assert_eq!(rig.prompts.len(), 2);
+}
+
+#[test]
+fn a_running_turn_is_sampled_again_after_a_crash() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.model(vec![ModelEvent::Message, text("half")]);
+    rig.save();
+    rig.model(vec![text(" and lost")]);
+    rig.heard();
+    rig.crash();
+    assert_eq!(rig.heard().last().unwrap(), "retry 1 after 0");
+    rig.model(vec![ModelEvent::Message, text("whole"), close(), done()]);
+    let items: Vec<(Status, Value)> = rig
+        .log
+        .records
+        .values()
+        .filter_map(|r| r.entry.item())
+        .map(|i| (i.status, i.data()["content"][0]["text"].clone()))
+        .collect();
+    assert_eq!(items[1], (Status::Incomplete, json!("half")));
+    assert_eq!(items[2], (Status::Completed, json!("whole")));
+}
+
+#[test]
+fn recovery_gives_up_after_long_without_progress() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    rig.now += 299;
+    rig.crash();
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+    rig.now += 1;
+    rig.crash();
+    assert_eq!(rig.session.state.last_error().unwrap().code, "interrupted_by_restart");
+}
+
+#[test]
+fn a_session_may_have_an_end() {
+    let mut rig = Rig::new();
+    rig.session.settings.expires_at = Some(Seconds(1020));
+    assert_eq!(rig.session.due(Seconds(1000)), Some(Alarm::End(Seconds(1020))));
+    rig.session.state.phase = Phase::Idle;
+    let mut context = Context { now: Seconds(1019), ids: &mut rig.ids, log: &rig.log };
+    assert!(!rig.session.step(Input::Alarm, &mut context).unwrap().erase);
+    context.now = Seconds(1020);
+    assert!(rig.session.step(Input::Alarm, &mut context).unwrap().erase);
+}
+
+#[test]
+fn a_session_begins_with_items_if_they_fit_together() {
+    let message = |role| Seed::Message { role, content: json!([]) };
+    let call = |id: &str| Seed::Call { call_id: CallId(id.into()), name: "look".into(), arguments: "{}".into() };
+    let given = |id: &str| Given { call_id: CallId(id.into()), output: json!("out"), is_error: false };
+    let output = |id: &str| Seed::Output(given(id));
+    let mut rig = Rig::new();
+    for (seeds, wrong) in [
+        (vec![call("a")], 0),
+        (vec![output("a")], 0),
+        (vec![call("a"), message(Role::User), output("a")], 1),
+        (vec![call("a"), output("a"), output("a")], 2),
+        (vec![call("a"), output("a"), call("a"), output("a")], 2),
+        (vec![call("a"), call("b"), output("b")], 2),
+    ] {
+        let rejected = rig.step(Input::Seed(seeds)).unwrap_err();
+        assert!(matches!(rejected, Rejected::Unpaired { index, .. } if index == wrong), "{rejected:?}");
+    }
+    let seeds =
+        vec![message(Role::User), call("a"), call("b"), output("b"), output("a"), message(Role::Assistant)];
+    rig.step(Input::Seed(seeds)).unwrap();
+    assert_eq!(rig.heard(), [""; 0]);
+    rig.say("next");
+    assert_eq!(rig.prompts[0].len(), 7);
+    assert!(matches!(rig.give("a", "out").unwrap(), Answer::Output { status: OutputStatus::Duplicate, .. }));
+    rig.model(vec![super::call("a", "look"), close(), done()]);
+    let answered_here = rig.heard().iter().any(|event| event == "output_item.done function_call_output completed");
+    assert!(answered_here && rig.session.state.status() == SessionStatus::Running);
+}
+
+#[test]
+fn a_copy_has_what_was_complete_and_no_open_turn() {
+    let mut rig = parked();
+    rig.give("a", "1").unwrap();
+    rig.say("waits");
+    let mut copy = rig.fork();
+    assert_eq!(copy.session.state.status(), SessionStatus::Idle);
+    assert_eq!(copy.session.state.last.as_ref().unwrap().outcome, Outcome::Cancelled);
+    copy.say("next");
+    let bodies: Vec<&str> = copy.prompts[0].iter().map(|line| line.body.as_str()).collect();
+    assert!(bodies[4].contains("the conversation was copied"), "{bodies:#?}");
+    assert!(!bodies.iter().any(|body| body.contains("waits")));
+    assert_eq!(rig.session.state.status(), SessionStatus::Waiting, "the original has noticed");
+}
