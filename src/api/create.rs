@@ -91,8 +91,11 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
 
 /// A body that is a JSON object, without the keys that have no meaning here.
 pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
-    let json: Value = serde_json::from_str(body)
-        .map_err(|e| Error::new(Code::InvalidInput, format!("the body is not valid JSON: {e}")))?;
+    let json: Value = serde_json::from_str(body).map_err(|e| {
+        let why = e.to_string();
+        let hint = if why.contains("hex escape") { "; half of a surrogate pair is no character" } else { "" };
+        Error::new(Code::InvalidInput, format!("the body is not valid JSON: {why}{hint}"))
+    })?;
     let Value::Object(mut object) = json else {
         return Err(Error::new(Code::InvalidInput, "the body must be a JSON object"));
     };

@@ -120,7 +120,7 @@ impl Driver {
             return Ok(());
         }
         let Some(Stored { id, info, state, open }) = self.store.load()? else { return Err(Error::no_session(id)) };
-        worker::console_debug!("{id} woke");
+        worker::console_debug!("{id} woke, {} rows read", self.store.sql.take_read());
         let session = Session::load(id, info.settings(), state, open);
         *self.live.borrow_mut() = Some(Live::new(session, info));
         self.perform(Input::Recover).map(drop)

@@ -54,12 +54,13 @@ pub struct Sql {
     inner: SqlStorage,
     storage: Rc<Storage>,
     written: Rc<Cell<usize>>,
+    read: Rc<Cell<usize>>,
 }
 
 impl Sql {
     /// Over the platform's.
     pub fn new(storage: Storage) -> Self {
-        Self { inner: storage.sql(), storage: Rc::new(storage), written: Rc::new(Cell::new(0)) }
+        Self { inner: storage.sql(), storage: Rc::new(storage), written: Rc::default(), read: Rc::default() }
     }
 
     /// Does all of `work` or, if any of it fails, nothing.
@@ -90,12 +91,18 @@ impl Sql {
         let cursor = self.inner.exec(query, args).map_err(storage)?;
         let rows = cursor.raw().map(|row| row.map(|row| Row(row.into_iter())).map_err(storage)).collect();
         self.written.set(self.written.get().saturating_add(cursor.rows_written()));
+        self.read.set(self.read.get().saturating_add(cursor.rows_read()));
         rows
     }
 
     /// Counts a row that the platform bills without a query: an alarm that was set.
     pub fn count_alarm(&self) {
         self.written.set(self.written.get().saturating_add(1));
+    }
+
+    /// Rows read since the last time this was asked.
+    pub fn take_read(&self) -> usize {
+        self.read.take()
     }
 
     /// Rows written since the last time this was asked.

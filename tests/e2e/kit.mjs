@@ -90,9 +90,9 @@ export class Session {
   }
 
   /** A session whose agent asks the model server `model`. */
-  static on(server, model, agent = {}) {
+  static on(server, model, agent = {}, more = {}) {
     const provider = { type: "openai-responses", base_url: model.url, api_key: "secret-key" };
-    return Session.create(server, { agent: { name: "test", model: "test-model", provider, ...agent } });
+    return Session.create(server, { agent: { name: "test", model: "test-model", provider, ...agent }, ...more });
   }
 
   request(method, path = "", body = undefined, headers = {}) {
@@ -192,7 +192,11 @@ export class Stream {
     const id = field("id");
     if (id) this.lastId = id;
     if (data === "[DONE]") this.done = true;
-    else if (data) this.events.push({ id, ...JSON.parse(data) });
+    else if (data) {
+      const event = { id, ...JSON.parse(data) };
+      this.events.push(event);
+      this.onEvent?.(event);
+    }
   }
 
   /** The first event for which `test` holds. */

@@ -229,5 +229,5 @@ test("errors say what was wrong, and carry the request's id", async (t) => {
   const other = await request(server, "POST", "/v1/sessions", "x", { "content-type": "text/plain" });
   assert.deepEqual([other.status, other.body.error.code], [415, "unsupported_media_type"]);
   const put = await request(server, "PUT", `/v1/sessions/${session.id}`, {});
-  assert.equal(put.headers.get("allow"), "GET, DELETE");
+  assert.equal(put.headers.get("allow"), "GET, PATCH, DELETE");
 });
