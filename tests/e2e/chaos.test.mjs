@@ -41,12 +41,23 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
   /** One session's client: messages, some of which park, and the answers to what has parked. */
   async function work(session) {
     const turns = [];
+    let messages = 0;
     for (let n = 0; !over; n++) {
       const content = n % 2 ? `use the tool ${n}` : `say something ${n}`;
       const event = { type: "message", data: { role: "user", content }, tools: [LOOK] };
       const { status, body } = await until(session, `m-${n}`, event);
       assert.equal(status, 202, JSON.stringify(body));
       turns.push(body.response_id);
+      messages++;
+      if (n % 3 === 2) {
+        // Another one right after it, which waits or joins.
+        const on_busy = n % 2 ? "steer" : "queue";
+        const more = { type: "message", data: { role: "user", content: `and this ${n}` }, on_busy };
+        const { status, body } = await until(session, `more-${n}`, more);
+        assert.equal(status, 202, JSON.stringify(body));
+        if (body.status !== "steered") turns.push(body.response_id);
+        messages++;
+      }
       await eventually(
         async () => {
           const snapshot = await session.snapshot().catch(() => null);
@@ -64,7 +75,7 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
         60,
       );
     }
-    return turns;
+    return { turns, messages };
   }
 
   const working = sessions.map(work);
@@ -73,7 +84,7 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
     await server.kill();
   }
   over = true;
-  const turns = await Promise.all(working);
+  const done = await Promise.all(working);
 
   for (const [n, session] of sessions.entries()) {
     const snapshot = await session.status("idle", "failed");
@@ -85,7 +96,7 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
       [after, more] = [body.cursor, body.has_more];
     }
     const ended = events.filter(({ type }) => TERMINAL.includes(type)).map(({ response }) => response.id);
-    assert.deepEqual(ended, turns[n], "every acknowledged message has one turn, and each turn one end, in order");
+    assert.deepEqual(ended, done[n].turns, "every acknowledged message has one turn, and each turn one end, in order");
     const cursors = events.map(({ cursor }) => cursor);
     assert.equal(new Set(cursors).size, cursors.length);
     const { body } = await session.request("GET", "/items?limit=1000");
@@ -96,7 +107,7 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
         .sort();
     assert.deepEqual(ids("function_call_output"), ids("function_call"), "every call has one output");
     const users = body.data.filter((item) => item.role === "user").length;
-    assert.equal(users, turns[n].length, "every message is there once");
+    assert.equal(users, done[n].messages, "every message is there once");
     const cut = cursors[Math.floor(cursors.length / 2)];
     const { body: rest } = await session.request("GET", `/events?after=${cut}&limit=1000`);
     assert.deepEqual(
@@ -108,5 +119,5 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
     const count = (type) => body.input.filter((item) => item.type === type).length;
     assert.equal(count("function_call"), count("function_call_output"), "the model was asked while a call was parked");
   }
-  t.diagnostic(`${turns.flat().length} turns, ${llm.requests.length} model requests`);
+  t.diagnostic(`${done.flatMap(({ turns }) => turns).length} turns, ${llm.requests.length} model requests`);
 });
