@@ -36,7 +36,11 @@ export async function model(t, script) {
   const server = createServer(async (req, res) => {
     let body = "";
     req.setEncoding("utf8");
-    for await (const chunk of req) body += chunk;
+    try {
+      for await (const chunk of req) body += chunk;
+    } catch {
+      return; // the server died while it asked
+    }
     const record = { body: JSON.parse(body), headers: req.headers, closed: false };
     requests.push(record);
     res.on("close", () => (record.closed = !res.writableFinished));
