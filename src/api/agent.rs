@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Error, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
-use crate::provider::{Provider, Sampling};
+use crate::provider::{Host, Provider, ResponseFormat, Sampling, ToolChoice};
 use crate::session::Tool;
 
 /// An agent: what a session needs to know to run turns.
@@ -34,6 +34,15 @@ pub struct Agent {
     /// Passed on to the model.
     #[serde(default)]
     pub temperature: Option<f64>,
+    /// Passed on to the model.
+    #[serde(default)]
+    pub tool_choice: Option<ToolChoice>,
+    /// Passed on to the model.
+    #[serde(default)]
+    pub parallel_tool_calls: Option<bool>,
+    /// Passed on to the model.
+    #[serde(default)]
+    pub response_format: Option<ResponseFormat>,
     /// Seconds until a parked call expires; none: never.
     #[serde(default)]
     pub tool_timeout_s: Option<u64>,
@@ -56,7 +65,7 @@ impl Agent {
                 "must be at least 1 second, or null for no deadline",
             ));
         }
-        if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted { .. })) {
+        if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted(_))) {
             return Err(Error::invalid(format!("{at}.model"), "the agent needs the name of a model"));
         }
         if self.model.as_ref().is_some_and(|name| !(1..=MAX_MODEL).contains(&name.len())) {
@@ -65,12 +74,13 @@ impl Agent {
                 format!("a model's name has 1 to {MAX_MODEL} bytes"),
             ));
         }
-        if let Some(base_url) = self.provider.as_ref().and_then(Provider::base_url)
-            && !(base_url.starts_with("https://") || base_url.starts_with("http://"))
-        {
-            return Err(Error::invalid(format!("{at}.provider.base_url"), "must be an http or https URL"));
+        if let Some((key, why)) = self.provider.as_ref().and_then(Provider::host).and_then(Host::fault) {
+            return Err(Error::invalid(format!("{at}.provider.{key}"), why));
         }
-        Ok(())
+        match self.sampling().fault() {
+            Some((key, why)) => Err(Error::invalid(format!("{at}.{key}"), why)),
+            None => Ok(()),
+        }
     }
 
     /// What it asks of its model in every request.
@@ -79,6 +89,9 @@ impl Agent {
             reasoning_effort: self.reasoning_effort.clone(),
             max_output_tokens: self.max_output_tokens,
             temperature: self.temperature,
+            tool_choice: self.tool_choice.clone(),
+            parallel_tool_calls: self.parallel_tool_calls,
+            response_format: self.response_format.clone(),
         }
     }
 

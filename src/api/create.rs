@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::agent::{Agent, AgentTool, tools};
 use super::seed::{Seeds, seeds};
@@ -117,6 +117,11 @@ pub fn parse<T: for<'de> Deserialize<'de>>(object: Map<String, Value>, at: &str)
 
 fn agent(mut object: Map<String, Value>) -> Result<Agent, Error> {
     let list = object.remove("tools").filter(|list| !list.is_null());
+    if let Some(provider) = object.get_mut("provider")
+        && let Some(name) = provider.as_str()
+    {
+        *provider = json!({"type": "named", "name": name});
+    }
     let mut agent: Agent = parse(object, "agent")?;
     if let Some(list) = list {
         agent.tools = tools(&list, "agent.tools")?.into_iter().map(AgentTool).collect();
@@ -187,7 +192,7 @@ mod tests {
             (agent.name.as_str(), agent.model_name(), agent.tools[0].0.name.as_str()),
             ("weather", "m", "look")
         );
-        assert!(matches!(agent.provider, Some(Provider::OpenAiResponses { .. })));
+        assert!(matches!(agent.provider, Some(Provider::OpenAiResponses(_))));
     }
 
     #[test]
@@ -200,6 +205,12 @@ mod tests {
             (r#"{"agent":{"name":"a","model":"m","provider":{"type":"nope"}}}"#, Some("agent.provider.type")),
             (r#"{"agent":{"name":"a","model":"m","tools":[{"type":"web_search"}]}}"#, Some("agent.tools[0].type")),
             (r#"{"agent":{"name":"a","model":"m","temprature":1}}"#, Some("agent.temprature")),
+            (r#"{"agent":{"name":"a","model":"m","temperature":3}}"#, Some("agent.temperature")),
+            (r#"{"agent":{"name":"a","model":"m","tool_choice":"maybe"}}"#, Some("agent.tool_choice")),
+            (
+                r#"{"agent":{"name":"a","model":"m","provider":{"type":"anthropic","base_url":"x"}}}"#,
+                Some("agent.provider.base_url"),
+            ),
             (r#"{"title":7}"#, Some("title")),
             ("[]", None),
             ("", None),

@@ -25,6 +25,8 @@ pub enum Code {
     InvalidInput,
     /// No or wrong credentials.
     Unauthorized,
+    /// Not for this caller, or not in this deployment.
+    Forbidden,
     /// No such thing.
     NotFound,
     /// No such call.
@@ -61,6 +63,7 @@ impl Code {
         match self {
             Code::InvalidInput => (400, "invalid_input"),
             Code::Unauthorized => (401, "unauthorized"),
+            Code::Forbidden => (403, "forbidden"),
             Code::NotFound => (404, "not_found"),
             Code::UnknownCallId => (404, "unknown_call_id"),
             Code::MethodNotAllowed => (405, "method_not_allowed"),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::agent::tools;
 use super::create::{check_model, object, parse};
 use super::{Code, Error, MAX_TEXT};
+use crate::provider::{ResponseFormat, Sampling, ToolChoice};
 use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
 
 /// What a client wants of a session.
@@ -15,6 +16,8 @@ pub struct Command {
     pub input: Input,
     /// The client's own id of a message.
     pub id: Option<String>,
+    /// What a message's turn is to ask of the model.
+    pub sampling: Option<Sampling>,
 }
 
 #[derive(Deserialize)]
@@ -29,6 +32,18 @@ struct Envelope {
     on_busy: Option<String>,
     #[serde(default)]
     model_override: Option<String>,
+    #[serde(default)]
+    reasoning_effort: Option<String>,
+    #[serde(default)]
+    max_output_tokens: Option<u32>,
+    #[serde(default)]
+    temperature: Option<f64>,
+    #[serde(default)]
+    tool_choice: Option<ToolChoice>,
+    #[serde(default)]
+    parallel_tool_calls: Option<bool>,
+    #[serde(default)]
+    response_format: Option<ResponseFormat>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +89,7 @@ pub fn command(body: &str) -> Result<Command, Error> {
             return Err(Error::invalid("type", format!("unknown event type {other:?}; known are {known}")));
         }
     };
-    Ok(Command { input, id: None })
+    Ok(Command { input, id: None, sampling: None })
 }
 
 fn message(envelope: Envelope) -> Result<Command, Error> {
@@ -97,8 +112,26 @@ fn message(envelope: Envelope) -> Result<Command, Error> {
         Some(list) => tools(&list, "tools")?,
         None => Vec::new(),
     };
-    let posted = Posted { content: content(data.content)?, tools, model: envelope.model_override, on_busy };
-    Ok(Command { input: Input::Message(posted), id: data.id })
+    let sampling = Sampling {
+        reasoning_effort: envelope.reasoning_effort,
+        max_output_tokens: envelope.max_output_tokens,
+        temperature: envelope.temperature,
+        tool_choice: envelope.tool_choice,
+        parallel_tool_calls: envelope.parallel_tool_calls,
+        response_format: envelope.response_format,
+    };
+    if let Some((key, why)) = sampling.fault() {
+        return Err(Error::invalid(key, why));
+    }
+    let sampling = Some(sampling).filter(|sampling| *sampling != Sampling::default());
+    let posted = Posted {
+        content: content(data.content)?,
+        tools,
+        model: envelope.model_override,
+        settings: sampling.as_ref().and_then(|sampling| serde_json::to_value(sampling).ok()),
+        on_busy,
+    };
+    Ok(Command { input: Input::Message(posted), id: data.id, sampling })
 }
 
 /// The content of a message as a list of parts.
@@ -222,6 +255,10 @@ mod tests {
             (
                 json!({"type": "message", "data": {"role": "user", "content": "x"}, "model_override": ""}),
                 Some("model_override"),
+            ),
+            (
+                json!({"type": "message", "data": {"role": "user", "content": "x"}, "temperature": -1}),
+                Some("temperature"),
             ),
         ];
         for (body, param) in cases {

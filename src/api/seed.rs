@@ -46,7 +46,8 @@ pub fn seeds(list: Vec<Map<String, Value>>) -> Result<Seeds, Error> {
     }
     match items.pop() {
         Some(Seed::Message { role: Role::User, content }) => {
-            let message = Posted { content, tools: Vec::new(), model: None, on_busy: OnBusy::Queue };
+            let message =
+                Posted { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Queue };
             Ok(Seeds { items, message: Some(message) })
         }
         last => {

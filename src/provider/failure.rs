@@ -9,15 +9,20 @@
 //! | other 4xx | `upstream_error` | never (408 and 409: yes) |
 //! | 5xx, 529, `overloaded_error`, `server_error` | `upstream_error` | yes |
 //! | silence, before or within the answer | `upstream_stalled` | yes |
+//! | no end within the total time | `timeout` | never |
 //! | no connection | `upstream_unreachable` | yes |
+//! | no such provider in the deployment | `upstream_unreachable` | never |
 //! | body ends, or breaks, before the answer's own end | `upstream_truncated` | yes |
 //! | one event above the cap | `upstream_error` | never |
 //! | an event that is not JSON | `upstream_error` | yes |
 //! | an event of an unknown type | ignored | |
 
+use std::str::FromStr;
+use std::time::SystemTime;
+
 use serde_json::Value;
 
-use crate::session::{Failure, ModelFailure};
+use crate::session::{Failure, ModelFailure, Seconds};
 
 /// The longest part of a provider's own message that is passed on, in bytes.
 const MESSAGE: usize = 500;
@@ -27,15 +32,27 @@ fn failure(code: &str, message: String, retryable: bool) -> ModelFailure {
 }
 
 /// The provider answered with an error status.
-pub fn status(status: u16, body: &str, retry_after: Option<&str>) -> ModelFailure {
+pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>) -> ModelFailure {
     let json: Value = serde_json::from_str(body).unwrap_or(Value::Null);
     let (code, mut message) = fields(&json);
     if message.is_empty() {
         message = clip(body.trim());
     }
     let mut failed = judge(Some(status), &code, &message);
-    failed.retry_after_seconds = retry_after.and_then(|value| value.trim().parse::<f64>().ok()).map(whole_seconds);
+    failed.retry_after_seconds = retry_after_seconds;
     failed
+}
+
+/// How long a provider asks to be left alone: `retry-after-ms`, or `retry-after` as seconds or as a date (RFC 9110, 10.2.3).
+pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Option<u32> {
+    let number = |name: &str| header(name).and_then(|text| text.trim().parse::<f64>().ok());
+    let millis = number("retry-after-ms").map(|millis| millis / 1000.0);
+    if let Some(seconds) = millis.or_else(|| number("retry-after")).filter(|seconds| seconds.is_finite()) {
+        return Some(whole_seconds(seconds));
+    }
+    let date = httpdate::HttpDate::from_str(header("retry-after")?.trim()).ok()?;
+    let date = SystemTime::from(date).duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    Some(u32::try_from(date.saturating_sub(now.0)).unwrap_or(u32::MAX))
 }
 
 /// The provider reported an error inside its answer: an object with `message`, and perhaps `code`, `type`, `error`.
@@ -52,6 +69,16 @@ pub fn truncated() -> ModelFailure {
 /// The provider was silent for too long.
 pub fn stalled(seconds: u64) -> ModelFailure {
     failure("upstream_stalled", format!("the model provider was silent for {seconds} seconds"), true)
+}
+
+/// The answer took too long in all.
+pub fn timeout(seconds: u64) -> ModelFailure {
+    failure("timeout", format!("the model's answer was not complete within {seconds} seconds"), false)
+}
+
+/// The deployment does not know whom to ask.
+pub fn unconfigured(why: &str) -> ModelFailure {
+    failure("upstream_unreachable", format!("the model provider cannot be asked: {why}"), false)
 }
 
 /// The provider could not be reached.
@@ -139,8 +166,32 @@ mod tests {
             let failed = status(code, body, None);
             assert_eq!((failed.failure.code.as_str(), failed.retryable), (want, retryable), "{code} {body}");
         }
-        assert_eq!(status(429, "{}", Some("1.2")).retry_after_seconds, Some(2));
-        assert_eq!(status(429, "{}", Some("soon")).retry_after_seconds, None);
+        assert_eq!(status(429, "{}", Some(7)).retry_after_seconds, Some(7));
+    }
+
+    #[test]
+    fn a_provider_may_say_in_every_form_how_long_to_wait() {
+        let after = |name: &str, value: &str| {
+            let header = |asked: &str| (asked == name).then(|| value.to_string());
+            retry_after(&header, Seconds(1_796_000_000))
+        };
+        assert_eq!(after("retry-after", "1.2"), Some(2));
+        assert_eq!(after("retry-after", " 30 "), Some(30));
+        assert_eq!(after("retry-after-ms", "1500"), Some(2));
+        assert_eq!(after("retry-after", "-5"), Some(0));
+        assert_eq!(after("retry-after", "1e99"), Some(86_400));
+        assert_eq!(after("retry-after", "Mon, 30 Nov 2026 00:54:20 GMT"), Some(60));
+        assert_eq!(after("retry-after", "Mon, 30 Nov 2020 00:00:00 GMT"), Some(0));
+        for nonsense in ["soon", "", "NaN", "Mon, 99 Nov 2026"] {
+            assert_eq!(after("retry-after", nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let failed = in_band(&serde_json::json!({"error": {"message": "🙂".repeat(200)}}));
+        let said = failed.failure.message.strip_prefix("the model provider reported: ").unwrap();
+        assert_eq!(said, "🙂".repeat(125));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::transcript::{Line, Part};
-use super::{Decoder, Prompt, Sampling};
-use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
+use super::{Decoder, Host, Prompt, Sampling};
+use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Tool, Usage};
 
 /// An event stream of those events, without names.
 pub fn frames(events: &[Value]) -> Vec<u8> {
@@ -89,4 +89,14 @@ pub fn transcript() -> Vec<Line> {
 /// A prompt over a transcript.
 pub fn prompt<'a>(context: &'a [Line], sampling: &'a Sampling) -> Prompt<'a> {
     Prompt { model: "m", instructions: Some("Be brief."), tools: &[], context, sampling }
+}
+
+/// A host with a key.
+pub fn host() -> Host {
+    Host { api_key: Some("key".into()), ..Host::at("https://host/v1/") }
+}
+
+/// A tool without arguments.
+pub fn tool(name: &str) -> Tool {
+    Tool { name: name.into(), description: None, parameters: None, strict: None, tool_timeout_s: Some(9) }
 }

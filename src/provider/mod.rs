@@ -8,73 +8,54 @@ mod chat;
 pub mod failure;
 #[cfg(test)]
 mod fixtures;
+mod host;
 mod responses;
+mod sampling;
 mod scripted;
 mod stream;
 mod transcript;
+mod workers_ai;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::session::{ModelEvent, ModelFailure, Tool};
 
-pub use scripted::{Line, Script, play};
+pub use host::Host;
+pub use sampling::{ResponseFormat, Sampling, ToolChoice};
+pub use scripted::{Line, Play, Script, play};
 pub use transcript::{Line as ContextLine, Part as ContextPart, arrange};
+pub use workers_ai::Run;
 
 /// The longest event of a provider's stream, in bytes.
 pub const EVENT_CAP: usize = 16 * 1024 * 1024;
 
 /// Where and how to ask a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Provider {
     /// OpenAI's Responses API, or a host that speaks it.
     #[serde(rename = "openai-responses")]
-    OpenAiResponses {
-        /// Up to and including the version: `https://api.openai.com/v1`.
-        base_url: String,
-        /// Sent as bearer token. Never shown.
-        #[serde(default)]
-        api_key: Option<String>,
-    },
+    OpenAiResponses(Host),
     /// OpenAI's Chat Completions API, or a host that imitates it.
     #[serde(rename = "openai-chat")]
-    OpenAiChat {
-        /// Up to and including the version: `https://api.openai.com/v1`.
-        base_url: String,
-        /// Sent as bearer token. Never shown.
-        #[serde(default)]
-        api_key: Option<String>,
-    },
+    OpenAiChat(Host),
     /// Anthropic's Messages API.
-    Anthropic {
-        /// Up to and including the version: `https://api.anthropic.com/v1`.
-        base_url: String,
-        /// Sent as `x-api-key`. Never shown.
-        #[serde(default)]
-        api_key: Option<String>,
-    },
+    Anthropic(Host),
+    /// The platform's own models, through its binding `AI`.
+    WorkersAi(workers_ai::Settings),
     /// The built-in model that plays a script.
-    Scripted {
-        /// One entry per model request.
-        #[serde(default)]
-        script: Vec<Line>,
-        /// Pause between two deltas, in milliseconds.
-        #[serde(default = "scripted::delta_ms")]
-        delta_ms: u32,
-    },
+    Scripted(Play),
+    /// One that the deployment has by that name.
+    Named(Named),
 }
 
-/// What an agent asks of its model in every request.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sampling {
-    /// `low`, `medium`, … in the provider's words.
-    pub reasoning_effort: Option<String>,
-    /// The most tokens that one response may have.
-    pub max_output_tokens: Option<u32>,
-    /// Randomness.
-    pub temperature: Option<f64>,
+/// A provider of the deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
 }
 
 /// One model request, in the words of the session.
@@ -92,13 +73,22 @@ pub struct Prompt<'a> {
     pub sampling: &'a Sampling,
 }
 
+/// How a model is asked.
+#[derive(Debug, PartialEq)]
+pub enum Ask {
+    /// Over the network.
+    Http(WireRequest),
+    /// Through the platform's binding.
+    Binding(workers_ai::Run),
+}
+
 /// One model request, on the wire. Always a POST of JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireRequest {
     /// The whole URL.
     pub url: String,
     /// Header names and values.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(String, String)>,
     /// The JSON.
     pub body: String,
 }
@@ -116,46 +106,55 @@ pub trait Decoder {
 const FIELDS: &str = "provider_fields";
 
 impl Provider {
-    /// The address that requests go to, if any.
-    pub fn base_url(&self) -> Option<&str> {
+    /// The host that requests go to, if any.
+    pub fn host(&self) -> Option<&Host> {
         match self {
-            Provider::OpenAiResponses { base_url, .. }
-            | Provider::OpenAiChat { base_url, .. }
-            | Provider::Anthropic { base_url, .. } => Some(base_url),
-            Provider::Scripted { .. } => None,
+            Provider::OpenAiResponses(host) | Provider::OpenAiChat(host) | Provider::Anthropic(host) => Some(host),
+            Provider::WorkersAi(_) | Provider::Scripted(_) | Provider::Named(_) => None,
         }
     }
 
-    /// The request for a prompt and the decoder for its answer; none if the model is not asked over the network.
-    pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(WireRequest, Box<dyn Decoder>)> {
+    /// The same, to be changed.
+    pub fn host_mut(&mut self) -> Option<&mut Host> {
         match self {
-            Provider::OpenAiResponses { base_url, api_key } => {
-                Some((responses::encode(base_url, api_key.as_deref(), prompt), Box::new(responses::Answer::new())))
-            }
-            Provider::OpenAiChat { base_url, api_key } => {
-                Some((chat::encode(base_url, api_key.as_deref(), prompt), Box::new(chat::Answer::new())))
-            }
-            Provider::Anthropic { base_url, api_key } => {
-                Some((anthropic::encode(base_url, api_key.as_deref(), prompt), Box::new(anthropic::Answer::new())))
-            }
-            Provider::Scripted { .. } => None,
+            Provider::OpenAiResponses(host) | Provider::OpenAiChat(host) | Provider::Anthropic(host) => Some(host),
+            Provider::WorkersAi(_) | Provider::Scripted(_) | Provider::Named(_) => None,
         }
+    }
+
+    /// Which of the settings this provider has no such thing for, and why.
+    pub fn refuses(&self, sampling: &Sampling) -> Option<(&'static str, String)> {
+        match self {
+            Provider::OpenAiResponses(_)
+            | Provider::OpenAiChat(_)
+            | Provider::Scripted(_)
+            | Provider::Named(_) => None,
+            Provider::Anthropic(_) => anthropic::refuses(sampling),
+            Provider::WorkersAi(_) => workers_ai::refuses(sampling),
+        }
+    }
+
+    /// The request for a prompt and the decoder for its answer; none if there is nobody to ask.
+    pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(Ask, Box<dyn Decoder>)> {
+        Some(match self {
+            Provider::OpenAiResponses(host) => {
+                (Ask::Http(responses::encode(host, prompt)), Box::new(responses::Answer::new()))
+            }
+            Provider::OpenAiChat(host) => (Ask::Http(chat::encode(host, prompt)), Box::new(chat::Answer::new())),
+            Provider::Anthropic(host) => {
+                (Ask::Http(anthropic::encode(host, prompt)), Box::new(anthropic::Answer::new()))
+            }
+            Provider::WorkersAi(settings) => {
+                (Ask::Binding(workers_ai::encode(settings, prompt)), Box::new(chat::Answer::new()))
+            }
+            Provider::Scripted(_) | Provider::Named(_) => return None,
+        })
     }
 }
 
 /// A field of a JSON object; null where there is none.
 fn field<'a>(value: &'a Value, key: &str) -> &'a Value {
     value.get(key).unwrap_or(&Value::Null)
-}
-
-/// The headers of OpenAI's dialects.
-fn bearer(api_key: Option<&str>) -> Vec<(&'static str, String)> {
-    let mut headers =
-        vec![("content-type", "application/json".to_string()), ("accept", "text/event-stream".to_string())];
-    if let Some(key) = api_key {
-        headers.push(("authorization", format!("Bearer {key}")));
-    }
-    headers
 }
 
 /// Whether the model is one that reasons, as far as OpenAI's names tell: others refuse some settings, and it refuses others.

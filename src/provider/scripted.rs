@@ -7,6 +7,24 @@ use super::transcript::Part;
 use super::{Prompt, failure};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
+/// What the built-in model plays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Play {
+    /// One entry per model request.
+    #[serde(default)]
+    pub script: Vec<Line>,
+    /// Pause between two deltas, in milliseconds.
+    #[serde(default = "delta_ms")]
+    pub delta_ms: u32,
+}
+
+impl Default for Play {
+    fn default() -> Self {
+        Self { script: Vec::new(), delta_ms: delta_ms() }
+    }
+}
+
 /// What the model says to one request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -17,7 +35,7 @@ pub struct Line {
     /// Calls, after the text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ScriptedCall>,
-    /// A failure instead: `{"message", "code"?, "status"?}`.
+    /// A failure instead: `{"message", "code"?, "status"?, "retry_after"?}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
 }
@@ -46,7 +64,7 @@ pub struct Script<'a> {
 }
 
 /// The default pause between two deltas.
-pub(super) fn delta_ms() -> u32 {
+fn delta_ms() -> u32 {
     20
 }
 
@@ -55,9 +73,10 @@ pub fn play(script: Script<'_>, prompt: &Prompt<'_>) -> Result<Vec<ModelEvent>, 
     let line = usize::try_from(script.played).ok().and_then(|played| script.lines.get(played).cloned());
     let line = line.unwrap_or_else(|| reply(prompt));
     if let Some(error) = &line.error {
+        let wait = error.get("retry_after").and_then(Value::as_u64).and_then(|wait| u32::try_from(wait).ok());
         let status = error.get("status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
         return Err(status
-            .map_or_else(|| failure::in_band(error), |status| failure::status(status, &error.to_string(), None)));
+            .map_or_else(|| failure::in_band(error), |status| failure::status(status, &error.to_string(), wait)));
     }
     let mut events = Vec::new();
     let mut words = 0;

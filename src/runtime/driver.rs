@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use worker::{AbortController, Delay, State, WebSocket};
+use worker::{AbortController, Delay, Env, State, WebSocket};
 
 use super::bridge::END;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
 use crate::api::{self, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery};
+use crate::provider::Sampling;
 use crate::session::{
     Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
     Seq, Session, SessionId, Unreadable,
@@ -29,6 +30,8 @@ pub const COPY_SECONDS: u64 = 60;
 pub struct Driver {
     /// The platform's handle of the object.
     pub state: State,
+    /// The deployment's settings, as the platform has them.
+    pub env: Env,
     /// The storage.
     pub store: Store,
     /// The session, once it has been loaded.
@@ -54,10 +57,10 @@ pub struct Live {
 
 impl Driver {
     /// For the object with that state. Reads nothing yet.
-    pub fn new(state: State) -> Self {
+    pub fn new(state: State, env: Env) -> Self {
         let store = Store::new(state.storage());
         let alarm_at = Cell::new(None);
-        Self { state, store, live: RefCell::new(None), alarm_at, copying: Cell::new(false) }
+        Self { state, env, store, live: RefCell::new(None), alarm_at, copying: Cell::new(false) }
     }
 
     /// Makes the session.
@@ -140,6 +143,7 @@ impl Driver {
             let mut slot = self.live.borrow_mut();
             let live = slot.as_mut().ok_or_else(Error::deleted)?;
             let info = live.info.patched(patch, clock::now())?;
+            router::config(&self.env)?.check(&info, &Sampling::default())?;
             self.store.set_info(&live.session.id, &info)?;
             live.session.settings = info.settings();
             live.info = info;
@@ -147,6 +151,13 @@ impl Driver {
             drop(slot);
             self.snapshot(&SnapshotQuery::default())
         })
+    }
+
+    /// Refuses settings of a turn that the session's provider has no such thing for.
+    pub fn check(&self, turn: &Sampling) -> Result<(), Error> {
+        let slot = self.live.borrow();
+        let live = slot.as_ref().ok_or_else(Error::deleted)?;
+        router::config(&self.env)?.check(&live.info, turn)
     }
 
     fn once(self: &Rc<Self>, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {

@@ -1,5 +1,6 @@
 //! Ring 2: the only code that names the platform. It performs what the rings inside decide, and decides nothing itself.
 
+mod ai;
 mod body;
 mod bridge;
 mod clock;

@@ -7,27 +7,27 @@ use futures::{FutureExt, StreamExt};
 use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, Response};
 
 use super::driver::Driver;
-use crate::provider::{self, Prompt, Provider, Script, WireRequest, failure};
+use super::{ai, clock, router};
+use crate::config::{Config, Patience};
+use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
 use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
-/// The longest silence of a provider, before and within its answer.
-const SILENCE: Duration = Duration::from_secs(120);
 /// The most of an error answer that is read, in bytes.
 const ERROR_BODY: usize = 64 * 1024;
 
 /// How the model will be asked.
 enum Way {
-    Http(WireRequest, Box<dyn provider::Decoder>),
+    Asked(Ask, Box<dyn provider::Decoder>),
     Scripted(Result<Vec<ModelEvent>, ModelFailure>, Duration),
 }
 
 /// Makes the request and sees it through.
-pub async fn run(driver: Rc<Driver>, sample: Sample) {
-    if sample.delay_seconds > 0 {
-        Delay::from(Duration::from_secs(u64::from(sample.delay_seconds))).await;
-    }
-    let at = sample.at;
-    let way = match prepare(&driver, at) {
+pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
+    let config = match router::config(&driver.env) {
+        Ok(config) => config,
+        Err(error) => return fail(&driver, at, failure::unconfigured(&error.message)),
+    };
+    let way = match prepare(&driver, at, &config) {
         Some(Ok(way)) => way,
         None => return,
         Some(Err(e)) => {
@@ -36,7 +36,11 @@ pub async fn run(driver: Rc<Driver>, sample: Sample) {
         }
     };
     let result = match way {
-        Way::Http(request, decoder) => ask(&driver, at, &request, decoder).await,
+        Way::Asked(asked, decoder) => {
+            let total = config.patience.total;
+            let asking = ask(&driver, at, &asked, decoder, &config.patience);
+            in_time(asking, total, || failure::timeout(total.as_secs())).await.and_then(|result| result)
+        }
         Way::Scripted(script, pause) => play(&driver, at, script, pause).await,
     };
     if let Err(failed) = result {
@@ -45,7 +49,7 @@ pub async fn run(driver: Rc<Driver>, sample: Sample) {
 }
 
 /// Builds the request from the transcript. `None`: the session has moved on.
-fn prepare(driver: &Driver, at: Seq) -> Option<Result<Way, Unreadable>> {
+fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unreadable>> {
     driver.with_request(at, |live, _| {
         let state = &live.session.state;
         let Phase::Sampling { turn, .. } = &state.phase else { return Err(Unreadable::Missing(at)) };
@@ -53,26 +57,38 @@ fn prepare(driver: &Driver, at: Seq) -> Option<Result<Way, Unreadable>> {
         let agent = &live.info.agent;
         // The newest definition of a tool counts.
         let mut tools: Vec<Tool> = Vec::new();
-        for message in turn.joined.iter().rev().chain([&turn.source]) {
-            add_new(&mut tools, driver.store.tools(*message)?);
+        for message in turn.joined.iter().rev() {
+            add_new(&mut tools, driver.store.message(*message)?.tools);
         }
+        let message = driver.store.message(turn.source)?;
+        add_new(&mut tools, message.tools);
         add_new(&mut tools, agent.tools.iter().map(|tool| tool.0.clone()));
-        let sampling = live.info.sampling();
+        let mut sampling = live.info.sampling();
+        if let Some(own) = message.settings.and_then(|settings| serde_json::from_value(settings).ok()) {
+            sampling = sampling.with(&own);
+        }
+        if turn.rounds > 0 {
+            sampling = sampling.later();
+        }
+        let (provider, model) = match config.provider(agent.provider.as_ref(), &turn.head.model) {
+            Ok(found) => found,
+            Err(why) => return Ok(Way::Scripted(Err(failure::unconfigured(&why)), Duration::ZERO)),
+        };
         let prompt = Prompt {
-            model: &turn.head.model,
+            model,
             instructions: agent.instructions.as_deref(),
             tools: &tools,
             context: &context,
             sampling: &sampling,
         };
-        Ok(match &agent.provider {
-            Some(Provider::Scripted { script, delta_ms }) => {
+        Ok(match provider {
+            Provider::Scripted(Play { script, delta_ms }) => {
                 let script = Script { lines: script, played: state.requests };
                 Way::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
             }
-            provider => match provider.as_ref().and_then(|provider| provider.ask(&prompt)) {
-                Some((request, decoder)) => Way::Http(request, decoder),
-                None => Way::Scripted(Err(failure::unreachable("the session has no provider")), Duration::ZERO),
+            other => match other.ask(&prompt) {
+                Some((ask, decoder)) => Way::Asked(ask, decoder),
+                None => Way::Scripted(Err(failure::unconfigured("it has no address")), Duration::ZERO),
             },
         })
     })
@@ -89,23 +105,32 @@ fn add_new(tools: &mut Vec<Tool>, more: impl IntoIterator<Item = Tool>) {
 async fn ask(
     driver: &Rc<Driver>,
     at: Seq,
-    wire: &WireRequest,
+    asked: &Ask,
     mut decoder: Box<dyn provider::Decoder>,
+    patience: &Patience,
 ) -> Result<(), ModelFailure> {
     let Some(signal) = driver.with_request(at, |_, request| request.signal()) else { return Ok(()) };
-    let request = request(wire).map_err(|e| failure::unreachable(&e.to_string()))?;
-    let fetch = Fetch::Request(request);
-    let mut answer =
-        in_time(fetch.send_with_signal(&signal)).await?.map_err(|e| failure::unreachable(&e.to_string()))?;
+    let unreachable = |e: worker::Error| failure::unreachable(&e.to_string());
+    let silent = |limit: Duration| move || failure::stalled(limit.as_secs());
+    let answer = async {
+        match asked {
+            Ask::Http(wire) => Fetch::Request(request(wire)?).send_with_signal(&signal).await,
+            Ask::Binding(run) => ai::run(&driver.env, run).await,
+        }
+    };
+    let first = patience.first_byte;
+    let mut answer = in_time(answer, first, silent(first)).await?.map_err(unreachable)?;
     let status = answer.status_code();
     if !(200..300).contains(&status) {
-        let retry_after = answer.headers().get("retry-after").ok().flatten();
-        let body = error_body(&mut answer).await;
-        return Err(failure::status(status, &body, retry_after.as_deref()));
+        let header = |name: &str| answer.headers().get(name).ok().flatten();
+        let asked_for = failure::retry_after(&header, clock::now());
+        let body = error_body(&mut answer, patience.idle).await;
+        return Err(failure::status(status, &body, asked_for));
     }
-    let mut body = answer.stream().map_err(|e| failure::unreachable(&e.to_string()))?;
+    let mut body = answer.stream().map_err(unreachable)?;
+    let mut limit = first;
     loop {
-        let events = match in_time(body.next()).await? {
+        let events = match in_time(body.next(), limit, silent(limit)).await? {
             Some(Ok(bytes)) => decoder.push(&bytes)?,
             // A connection that breaks is judged by what came before it.
             Some(Err(_)) | None => {
@@ -117,6 +142,7 @@ async fn ask(
         if !tell(driver, at, events) {
             return Ok(());
         }
+        limit = patience.idle;
     }
 }
 
@@ -160,12 +186,16 @@ fn fail(driver: &Rc<Driver>, at: Seq, failure: ModelFailure) {
     }
 }
 
-async fn in_time<T>(future: impl Future<Output = T>) -> Result<T, ModelFailure> {
+async fn in_time<T>(
+    future: impl Future<Output = T>,
+    limit: Duration,
+    otherwise: impl FnOnce() -> ModelFailure,
+) -> Result<T, ModelFailure> {
     let mut future = Box::pin(future.fuse());
-    let mut limit = Delay::from(SILENCE).fuse();
+    let mut limit = Delay::from(limit).fuse();
     futures::select_biased! {
         value = future => Ok(value),
-        () = limit => Err(failure::stalled(SILENCE.as_secs())),
+        () = limit => Err(otherwise()),
     }
 }
 
@@ -179,10 +209,10 @@ fn request(wire: &WireRequest) -> worker::Result<Request> {
     Request::new_with_init(&wire.url, &init)
 }
 
-async fn error_body(answer: &mut Response) -> String {
+async fn error_body(answer: &mut Response, idle: Duration) -> String {
     let Ok(mut stream) = answer.stream() else { return String::new() };
     let mut bytes = Vec::new();
-    while let Ok(Some(Ok(chunk))) = in_time(stream.next()).await {
+    while let Ok(Some(Ok(chunk))) = in_time(stream.next(), idle, || failure::stalled(idle.as_secs())).await {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > ERROR_BODY {
             break;

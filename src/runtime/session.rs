@@ -16,6 +16,7 @@ use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE};
 use super::router::Object;
 use super::{clock, fork, router};
 use crate::api::{self, Error, Key, Method, Reply, Route, SessionInfo};
+use crate::provider::Sampling;
 use crate::session::{AgentId, CallId, Input, ItemId, SessionId};
 
 /// The object.
@@ -31,7 +32,7 @@ impl std::panic::RefUnwindSafe for Session {}
 
 impl DurableObject for Session {
     fn new(state: State, env: Env) -> Self {
-        Self { driver: Rc::new(Driver::new(state)), env }
+        Self { driver: Rc::new(Driver::new(state, env.clone())), env }
     }
 
     async fn fetch(&self, req: Request) -> worker::Result<Response> {
@@ -113,6 +114,9 @@ impl Session {
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
                 let command = api::command(&body)?;
+                if let Some(sampling) = &command.sampling {
+                    driver.check(sampling)?;
+                }
                 let mut keys = Key::of("events", key, &body)?;
                 keys.extend(command.id.as_ref().map(|id| Key::message(id, &body)));
                 driver.take(command.input, &keys)?
@@ -131,14 +135,10 @@ impl Session {
         }
         let mut new = api::create(body)?;
         let config = router::config(&self.env)?;
-        let mut agent = new.agent.take().unwrap_or_else(|| config.default_agent());
-        agent.provider = agent.provider.or(config.provider);
-        if agent.provider.is_none() {
-            let message = "the agent names no provider and this deployment has no default one (LAYBY_PROVIDER)";
-            return Err(Error::invalid("agent.provider", message));
-        }
+        let agent = new.agent.take().unwrap_or_else(|| config.default_agent());
         let seeds = std::mem::take(&mut new.seeds);
         let info = SessionInfo::new(new, agent, AgentId::mint(&mut clock::Ids), clock::now());
+        config.check(&info, &Sampling::default())?;
         self.driver.create(id, info, seeds, keys)
     }
 

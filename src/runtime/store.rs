@@ -12,8 +12,8 @@ use super::rows::{Row, Sql, maybe, number, text};
 use crate::api::{KEPT, Key, Remembered, SessionInfo};
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Open, Phase, Record, ResponseId, Role, Seconds, Seq, SessionId, Source,
-    Started, State, Status, Tool, Unreadable,
+    CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, ResponseId, Role, Seconds, Seq, SessionId,
+    Source, Started, State, Status, Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
@@ -180,13 +180,13 @@ impl Store {
         Ok(lines)
     }
 
-    /// The tools that came with the message in a record.
-    pub fn tools(&self, source: Seq) -> Result<Vec<Tool>, Unreadable> {
+    /// The message in a record.
+    pub fn message(&self, source: Seq) -> Result<Message, Unreadable> {
         match self.record(source)?.entry {
             Entry::Queued(message) | Entry::Started(Started { source: Source::Message(message), .. }) => {
-                Ok(message.tools)
+                Ok(message)
             }
-            _ => Ok(Vec::new()),
+            _ => Err(Unreadable::Missing(source)),
         }
     }
 

@@ -23,7 +23,7 @@ impl Step<'_, '_> {
         }
         let remaining = self.session.state.open_calls().len();
         self.effects.answer = Answer::Cancelled { call_id, remaining };
-        self.sample(0);
+        self.sample();
         Ok(())
     }
 }

@@ -25,8 +25,6 @@ pub struct Effects {
 pub struct Sample {
     /// Where its first output item will stand. Names the request: its events come back with it.
     pub at: Seq,
-    /// How long to put it off.
-    pub delay_seconds: u32,
 }
 
 /// The answer to an input.

@@ -117,6 +117,9 @@ pub struct Message {
     /// The model to use instead of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// What its turn asks of the model. Nothing that the session reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<serde_json::Value>,
     /// Whether it is to join the open turn instead of having its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steers: bool,

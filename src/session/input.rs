@@ -57,6 +57,8 @@ pub struct Posted {
     pub tools: Vec<super::Tool>,
     /// The model to use instead of the agent's.
     pub model: Option<String>,
+    /// What its turn asks of the model. Nothing that the session reads.
+    pub settings: Option<Value>,
     /// What to do when a turn is open.
     pub on_busy: OnBusy,
 }
@@ -217,6 +219,6 @@ fn waiting_for(calls: &[CallId]) -> String {
 impl Posted {
     /// The durable form of the message.
     pub fn message(self, item: super::Item, steers: bool) -> Message {
-        Message { item, tools: self.tools, model: self.model, steers }
+        Message { item, tools: self.tools, model: self.model, settings: self.settings, steers }
     }
 }

@@ -86,6 +86,8 @@ pub struct Session {
     pub state: State,
     open: Vec<Open>,
     shown: Cursor,
+    /// The model request that was made last.
+    asked: Option<Seq>,
 }
 
 /// What a step may look at and draw from.
@@ -116,7 +118,7 @@ impl Session {
             Phase::Sampling { at, .. } => Cursor::before(*at),
             Phase::Idle | Phase::Parked { .. } => Cursor::before(state.next),
         };
-        Self { id, settings, state, open, shown }
+        Self { id, settings, state, open, shown, asked: None }
     }
 
     /// Takes one input. An input that is rejected has changed nothing.
@@ -218,6 +220,7 @@ impl Session {
     pub fn due(&self, now: Seconds) -> Option<Alarm> {
         let work = match &self.state.phase {
             Phase::Idle => None,
+            Phase::Sampling { wait: Some(wait), .. } if *wait > now => Some(Alarm::Retry(*wait)),
             Phase::Sampling { .. } => Some(Alarm::Watchdog(now.after(self.settings.watchdog))),
             Phase::Parked { calls, .. } => {
                 calls.iter().filter_map(|call| call.expires_at).min().map(Alarm::Deadline)
@@ -232,6 +235,8 @@ impl Session {
 pub enum Alarm {
     /// A model request is under way: look after it, in case that whoever runs it has died.
     Watchdog(Seconds),
+    /// A model request that had to wait is to be made.
+    Retry(Seconds),
     /// A parked call expires.
     Deadline(Seconds),
     /// The session's time is over.
@@ -242,7 +247,7 @@ impl Alarm {
     /// When.
     pub fn at(&self) -> Seconds {
         match self {
-            Alarm::Watchdog(at) | Alarm::Deadline(at) | Alarm::End(at) => *at,
+            Alarm::Watchdog(at) | Alarm::Retry(at) | Alarm::Deadline(at) | Alarm::End(at) => *at,
         }
     }
 }
@@ -279,11 +284,13 @@ impl Step<'_, '_> {
         Item { id: ItemId::mint(self.context.ids), response_id, created_at: self.context.now, status, kind, body }
     }
 
-    /// Asks the model, if the session is to and the turn has not gone round too often.
-    fn sample(&mut self, delay_seconds: u32) {
+    /// Asks the model, if the session is to and the turn has not gone round too often. A request that has to wait is made
+    /// when the alarm goes off.
+    fn sample(&mut self) {
         let limit = self.session.settings.max_rounds;
         match &self.session.state.phase {
             Phase::Idle | Phase::Parked { .. } => return,
+            Phase::Sampling { wait: Some(wait), .. } if *wait > self.context.now => return,
             Phase::Sampling { turn, .. } if turn.rounds >= limit => {
                 let message = format!("the model was asked {limit} times in this turn, which is the limit");
                 self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
@@ -292,7 +299,8 @@ impl Step<'_, '_> {
             Phase::Sampling { .. } => self.steer(),
         }
         if let Phase::Sampling { at, .. } = self.session.state.phase {
-            self.effects.sample = Some(Sample { at, delay_seconds });
+            self.session.asked = Some(at);
+            self.effects.sample = Some(Sample { at });
         }
     }
 
@@ -331,6 +339,6 @@ impl Step<'_, '_> {
         let started = self.session.state.next;
         let turn = TurnHead { response_id, model, created_at: self.context.now, started };
         self.append(Entry::Started(Started { turn, source }));
-        self.sample(0);
+        self.sample();
     }
 }

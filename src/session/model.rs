@@ -11,7 +11,7 @@ const CALL_ID: usize = 64;
 /// The longest name of a tool that is remembered; no tool has a longer one.
 const NAME: usize = 64;
 /// The longest wait for another attempt that is worth it.
-const MAX_DELAY: u32 = 60;
+const MAX_DELAY: u32 = 120;
 
 impl Step<'_, '_> {
     pub(super) fn model(&mut self, request: Seq, events: Vec<ModelEvent>) -> Result<(), Rejected> {
@@ -32,7 +32,7 @@ impl Step<'_, '_> {
                 ModelEvent::Call { provider_id, name } => {
                     let call_id = self.name_call(&provider_id)?;
                     // A provider that used an id twice must be told the two calls apart in later requests.
-                    let reused = provider_id != call_id.as_str() && self.is_taken(&CallId(provider_id.clone()))?;
+                    let reused = provider_id != call_id.as_str() && self.is_used(&provider_id)?;
                     let provider_id = if reused { call_id.0.clone() } else { provider_id };
                     let name = name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().to_string();
                     self.open(Opening::Call { call_id, provider_id, name });
@@ -71,7 +71,7 @@ impl Step<'_, '_> {
         if failed.retryable && untouched && attempt < MAX_ATTEMPTS && delay_seconds <= MAX_DELAY {
             let attempt = attempt.saturating_add(1);
             self.append(Entry::Retried { attempt, delay_seconds, error: failed.failure, at: self.context.now });
-            self.sample(delay_seconds);
+            self.sample();
             return Ok(());
         }
         self.close_open(true);
@@ -155,7 +155,7 @@ impl Step<'_, '_> {
             // The model has finished, but not heard all that was said in this turn.
             self.append(Entry::Called { calls, usage, at });
             self.steer();
-            self.sample(0);
+            self.sample();
             return Ok(());
         }
         if calls.is_empty() {
@@ -216,10 +216,17 @@ impl Step<'_, '_> {
 
     /// The name by which clients will know a call: the provider's own, if it can be used and is new.
     fn name_call(&mut self, provider_id: &str) -> Result<CallId, Unreadable> {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
-        let usable = (1..=CALL_ID).contains(&provider_id.len()) && provider_id.bytes().all(plain);
-        let own = CallId(provider_id.to_string());
-        if usable && !self.is_taken(&own)? { Ok(own) } else { Ok(CallId::mint(self.context.ids)) }
+        let own = own_name(provider_id);
+        if self.is_taken(&own)? { Ok(CallId::mint(self.context.ids)) } else { Ok(own) }
+    }
+
+    /// Whether a call of the session had this name at its provider.
+    fn is_used(&self, provider_id: &str) -> Result<bool, Unreadable> {
+        let open = self.session.open.iter().any(|open| match &open.opening {
+            Opening::Call { provider_id: other, .. } => other == provider_id,
+            Opening::Message | Opening::Reasoning => false,
+        });
+        Ok(open || self.context.log.has_call(&own_name(provider_id))?)
     }
 
     fn is_taken(&self, call_id: &CallId) -> Result<bool, Unreadable> {
@@ -229,4 +236,18 @@ impl Step<'_, '_> {
         });
         Ok(open || self.context.log.has_call(call_id)?)
     }
+}
+
+/// The first name that a call gets here: the provider's own, or, where it is too long or malformed, one made of it, so that
+/// a second use is noticed.
+fn own_name(provider_id: &str) -> CallId {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
+    if (1..=CALL_ID).contains(&provider_id.len()) && provider_id.bytes().all(plain) {
+        return CallId(provider_id.to_string());
+    }
+    // FNV-1a: two names with one hash would only mean that the second call gets a minted one.
+    let hash = provider_id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    CallId(format!("call_{hash:016x}"))
 }

@@ -43,7 +43,7 @@ impl Step<'_, '_> {
         let answer = Settlement { status: Status::Completed, output: &given.output, is_error: given.is_error };
         self.answer(&call, answer, Then::GoOn)?;
         let remaining = self.session.state.open_calls().len();
-        self.sample(0);
+        self.sample();
         self.effects.answer = Answer::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Step<'_, '_> {
             let answer = Settlement { status: Status::Completed, output: &text.into(), is_error: true };
             self.answer(&call, answer, Then::GoOn)?;
         }
-        self.sample(0);
+        self.sample();
         Ok(())
     }
 }

@@ -9,9 +9,13 @@ const EXPIRED: &str = "expired: nobody answered this call before its deadline";
 
 impl Step<'_, '_> {
     pub(super) fn recover(&mut self) -> Result<(), Rejected> {
-        let Phase::Sampling { attempt, since, .. } = self.session.state.phase else {
+        let Phase::Sampling { attempt, since, wait, .. } = self.session.state.phase else {
             return Ok(());
         };
+        if wait.is_some_and(|wait| wait > self.context.now) {
+            return Ok(()); // nothing ran, and the alarm goes on with it
+        }
+        let since = wait.map_or(since, |wait| since.max(wait));
         let error = Failure {
             code: "interrupted_by_restart".into(),
             message: "the server restarted while the model was answering".into(),
@@ -23,7 +27,7 @@ impl Step<'_, '_> {
         }
         let at = self.context.now;
         self.append(Entry::Retried { attempt, delay_seconds: 0, error, at });
-        self.sample(0);
+        self.sample();
         Ok(())
     }
 
@@ -48,8 +52,12 @@ impl Step<'_, '_> {
         for call in &expired {
             self.answer(call, Settlement::synthetic(Status::Expired, &EXPIRED.into()), Then::GoOn)?;
         }
-        if !expired.is_empty() {
-            self.sample(0);
+        let waited = match &self.session.state.phase {
+            Phase::Sampling { at, wait, .. } => wait.is_some() && self.session.asked != Some(*at),
+            Phase::Idle | Phase::Parked { .. } => false,
+        };
+        if waited || !expired.is_empty() {
+            self.sample();
         }
         Ok(())
     }

@@ -54,6 +54,9 @@ pub enum Phase {
         at: Seq,
         /// When the request's turn last moved on; recovery gives up when that is long ago.
         since: Seconds,
+        /// When the request is to be made, if not at once. Until then nothing runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait: Option<Seconds>,
     },
     /// Calls wait for their outputs. Nothing runs.
     Parked {
@@ -238,7 +241,7 @@ impl State {
                 self.queue.clear();
             }
             Entry::Noted { item } | Entry::Seeded { item } => self.updated_at = item.created_at,
-            Entry::Retried { attempt, at, .. } => {
+            Entry::Retried { attempt, delay_seconds, at, .. } => {
                 self.updated_at = *at;
                 let since = match &self.phase {
                     Phase::Sampling { since, .. } => *since,
@@ -246,7 +249,8 @@ impl State {
                 };
                 self.requests = self.requests.saturating_add(1);
                 if let Some(turn) = self.take_turn() {
-                    self.sample(turn, *attempt, record.seq, since);
+                    let wait = (*delay_seconds > 0).then(|| at.after(u64::from(*delay_seconds)));
+                    self.sample(turn, *attempt, record.seq, since, wait);
                 }
             }
             Entry::Ended { outcome, usage, at, turn } => {
@@ -273,16 +277,16 @@ impl State {
         self.updated_at = now;
         let joined = Vec::new();
         let turn = Turn { head, source, tools, timeouts, joined, rounds: 0, items: 0, usage: Usage::default() };
-        self.sample(turn, 1, seq, now);
+        self.sample(turn, 1, seq, now, None);
     }
 
     /// A message joins the turn: the next model request comes after it.
     fn steer(&mut self, seq: Seq, held: Seq, at: Seconds) {
         self.updated_at = at;
         let waiting = self.take_waiting(held);
-        let (attempt, since) = match &self.phase {
-            Phase::Sampling { attempt, since, .. } => (*attempt, *since),
-            Phase::Idle | Phase::Parked { .. } => (1, at),
+        let (attempt, since, wait) = match &self.phase {
+            Phase::Sampling { attempt, since, wait, .. } => (*attempt, *since, *wait),
+            Phase::Idle | Phase::Parked { .. } => (1, at, None),
         };
         let Some(mut turn) = self.take_turn() else { return };
         if let Some(waiting) = waiting.filter(|waiting| !waiting.tools.is_empty()) {
@@ -290,7 +294,7 @@ impl State {
             turn.tools.extend(waiting.tools);
             turn.timeouts.extend(waiting.timeouts);
         }
-        self.sample(turn, attempt, seq, since);
+        self.sample(turn, attempt, seq, since, wait);
     }
 
     fn take_waiting(&mut self, held: Seq) -> Option<Waiting> {
@@ -305,14 +309,14 @@ impl State {
         turn.items = turn.items.saturating_add(1);
         calls.retain(|open| open.seq != call);
         if resumes && let Some(turn) = self.take_turn() {
-            self.sample(turn, 1, seq, item.created_at);
+            self.sample(turn, 1, seq, item.created_at, None);
         }
     }
 
-    fn sample(&mut self, turn: Turn, attempt: u32, after: Seq, since: Seconds) {
+    fn sample(&mut self, turn: Turn, attempt: u32, after: Seq, since: Seconds, wait: Option<Seconds>) {
         let at = after.plus(1);
         self.next = self.next.max(at.plus(BLOCK));
-        self.phase = Phase::Sampling { turn, attempt, at, since };
+        self.phase = Phase::Sampling { turn, attempt, at, since, wait };
     }
 
     fn take_turn(&mut self) -> Option<Turn> {

@@ -1,35 +1,55 @@
 //! The request: roles alternate, the results of calls lead the user message that follows them.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::provider::transcript::{Part, arrange};
-use crate::provider::{FIELDS, Prompt, WireRequest, field};
+use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, Sampling, ToolChoice, WireRequest, field};
 use crate::session::IS_ERROR;
 
 /// The version of the API that this is written for.
 const VERSION: &str = "2023-06-01";
 /// The API wants a limit; this is what an agent gets that names none.
 const MAX_TOKENS: u32 = 8192;
+/// Levels of effort, and the tokens of thought that they are worth to models which want to be told a number.
+const EFFORTS: [(&str, u32); 5] =
+    [("low", 2048), ("medium", 8192), ("high", 16_384), ("xhigh", 24_576), ("max", 32_768)];
 /// In place of a user's message that says nothing: the API refuses blank texts, and the turn is still the model's.
 const BLANK: &str = "(empty message)";
 /// Before a transcript that the assistant begins: the API wants the user to be first.
 const BEFORE: &str = "(The conversation begins with your message.)";
 
 /// The request for one prompt.
-pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
-    let mut headers = vec![
-        ("content-type", "application/json".to_string()),
-        ("accept", "text/event-stream".to_string()),
-        ("anthropic-version", VERSION.to_string()),
-    ];
-    if let Some(key) = api_key {
-        headers.push(("x-api-key", key.to_string()));
+pub fn encode(host: &Host, prompt: &Prompt<'_>) -> WireRequest {
+    let mut headers = vec![("anthropic-version", VERSION.to_string())];
+    headers.extend(host.api_key.iter().map(|key| ("x-api-key", key.clone())));
+    host.post("messages", headers, body(prompt).to_string())
+}
+
+/// What the API has no such thing for.
+pub fn refuses(sampling: &Sampling) -> Option<(&'static str, String)> {
+    if let Some(effort) = &sampling.reasoning_effort {
+        if !EFFORTS.iter().any(|(name, _)| name == effort) {
+            let known = EFFORTS.map(|(name, _)| name).join(", ");
+            return Some(("reasoning_effort", format!("this provider knows {known}")));
+        }
+        if sampling.temperature.is_some() {
+            return Some((
+                "temperature",
+                "this provider takes no temperature together with reasoning_effort".into(),
+            ));
+        }
+        if matches!(sampling.tool_choice, Some(ToolChoice::Required | ToolChoice::Tool(_))) {
+            let why = "this provider cannot be made to call a tool together with reasoning_effort";
+            return Some(("tool_choice", why.into()));
+        }
     }
-    WireRequest {
-        url: format!("{}/messages", base_url.trim_end_matches('/')),
-        headers,
-        body: body(prompt).to_string(),
+    if sampling.temperature.is_some_and(|temperature| temperature > 1.0) {
+        return Some(("temperature", "this provider takes a number from 0 to 1".into()));
     }
+    if sampling.response_format == Some(ResponseFormat::JsonObject) {
+        return Some(("response_format", "this provider needs a schema: use json_schema".into()));
+    }
+    None
 }
 
 fn body(prompt: &Prompt<'_>) -> Value {
@@ -55,7 +75,50 @@ fn body(prompt: &Prompt<'_>) -> Value {
     if let Some(temperature) = sampling.temperature {
         map.insert("temperature".into(), temperature.into());
     }
+    if let Some(choice) = tool_choice(sampling).filter(|_| !prompt.tools.is_empty()) {
+        map.insert("tool_choice".into(), choice);
+    }
+    let mut output = Map::new();
+    if let Some(ResponseFormat::JsonSchema { schema, .. }) = &sampling.response_format {
+        output.insert("format".into(), json!({"type": "json_schema", "schema": schema}));
+    }
+    let effort = sampling.reasoning_effort.as_deref();
+    if let Some((effort, budget)) = effort.and_then(|effort| EFFORTS.into_iter().find(|(name, _)| *name == effort))
+    {
+        if wants_budget(prompt.model) {
+            let answer = sampling.max_output_tokens.unwrap_or(MAX_TOKENS);
+            map.insert("thinking".into(), json!({"type": "enabled", "budget_tokens": budget}));
+            map.insert("max_tokens".into(), answer.saturating_add(budget).into());
+        } else {
+            map.insert("thinking".into(), json!({"type": "adaptive"}));
+            output.insert("effort".into(), effort.into());
+        }
+    }
+    if !output.is_empty() {
+        map.insert("output_config".into(), output.into());
+    }
     body
+}
+
+/// Models up to 4.5 think by a number of tokens, later ones by effort.
+fn wants_budget(model: &str) -> bool {
+    let old = ["claude-3", "-4-0", "-4-1", "-4-5", "-4-2025"];
+    old.iter().any(|part| model.contains(part))
+}
+
+fn tool_choice(sampling: &Sampling) -> Option<Value> {
+    let mut choice = match &sampling.tool_choice {
+        Some(ToolChoice::None) => return Some(json!({"type": "none"})),
+        Some(ToolChoice::Required) => json!({"type": "any"}),
+        Some(ToolChoice::Tool(name)) => json!({"type": "tool", "name": name}),
+        Some(ToolChoice::Auto) => json!({"type": "auto"}),
+        None if sampling.parallel_tool_calls.is_some() => json!({"type": "auto"}),
+        None => return None,
+    };
+    if let (Some(choice), Some(parallel)) = (choice.as_object_mut(), sampling.parallel_tool_calls) {
+        choice.insert("disable_parallel_tool_use".into(), (!parallel).into());
+    }
+    Some(choice)
 }
 
 fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
@@ -137,8 +200,15 @@ fn source(url: &str) -> Value {
     }
 }
 
-/// A call id in the letters that this provider takes; another provider may have made it.
+/// A call id in the letters that this provider takes; another provider may have made it. Different ids stay different.
 fn safe_id(id: &Value) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    id.as_str().unwrap_or_default().chars().map(plain).collect()
+    let mut safe = String::new();
+    for c in id.as_str().unwrap_or_default().chars() {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+            safe.push(c);
+        } else {
+            safe.push_str(&format!("-{:x}-", u32::from(c)));
+        }
+    }
+    safe
 }

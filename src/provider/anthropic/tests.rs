@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, encode};
-use crate::provider::Sampling;
+use super::{Answer, encode, refuses};
 use crate::provider::fixtures::{
-    call, close, cut_anywhere, decode, done, frames, limit, prompt, text, transcript,
+    call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
+use crate::provider::transcript::{Line, Part};
+use crate::provider::{Prompt, Sampling};
 use crate::session::{ModelEvent, PartKind, Usage};
 
 fn start() -> Value {
@@ -122,9 +123,9 @@ fn a_host_that_does_not_stream_is_understood() {
 #[test]
 fn in_the_request_roles_alternate_and_results_lead() {
     let (context, sampling) = (transcript(), Sampling::default());
-    let request = encode("https://host/v1", Some("key"), &prompt(&context, &sampling));
+    let request = encode(&host(), &prompt(&context, &sampling));
     assert_eq!(request.url, "https://host/v1/messages");
-    assert!(request.headers.contains(&("x-api-key", "key".into())));
+    assert!(request.headers.contains(&("x-api-key".into(), "key".into())));
     let body: Value = serde_json::from_str(&request.body).unwrap();
     assert_eq!((body["system"].as_str(), body["max_tokens"].as_u64()), (Some("Be brief."), Some(8192)));
     let tool_use = |id: &str| json!({"type": "tool_use", "id": id, "name": "look", "input": {"q": 1}});
@@ -133,9 +134,73 @@ fn in_the_request_roles_alternate_and_results_lead() {
     let want = json!([
         {"role": "user", "content": [say("go")]},
         {"role": "assistant", "content": [
-            say("Looking."), tool_use("call_1"), {"type": "thinking", "thinking": "hm", "signature": "sig"}, tool_use("call_2"),
+            say("Looking."), tool_use("call-2e-1"), {"type": "thinking", "thinking": "hm", "signature": "sig"}, tool_use("call_2"),
         ]},
-        {"role": "user", "content": [result("call_2", "two"), result("call_1", "one"), say("interrupted"), say("again")]},
+        {"role": "user", "content": [result("call_2", "two"), result("call-2e-1", "one"), say("interrupted"), say("again")]},
     ]);
     assert_eq!(body["messages"], want);
+}
+
+#[test]
+fn settings_are_mapped_or_refused() {
+    let context = transcript();
+    let ask = |model: &str, sampling: Value| -> Value {
+        let sampling = serde_json::from_value(sampling).unwrap();
+        let look = vec![tool("look")];
+        let prompt = Prompt { model, tools: &look, ..prompt(&context, &sampling) };
+        serde_json::from_str(&encode(&host(), &prompt).body).unwrap()
+    };
+    let body = ask("claude-opus-4-6", json!({"reasoning_effort": "high", "max_output_tokens": 100}));
+    assert_eq!(
+        [&body["thinking"], &body["output_config"], &body["max_tokens"]],
+        [&json!({"type": "adaptive"}), &json!({"effort": "high"}), &json!(100)]
+    );
+    let body = ask("claude-sonnet-4-5", json!({"reasoning_effort": "low", "max_output_tokens": 100}));
+    assert_eq!(
+        [&body["thinking"], &body["output_config"], &body["max_tokens"]],
+        [&json!({"type": "enabled", "budget_tokens": 2048}), &Value::Null, &json!(2148)]
+    );
+    let schema = json!({"type": "object"});
+    let format = json!({"type": "json_schema", "name": "n", "schema": schema});
+    let body =
+        ask("m", json!({"response_format": format, "tool_choice": "required", "parallel_tool_calls": false}));
+    assert_eq!(body["output_config"], json!({"format": {"type": "json_schema", "schema": schema}}));
+    assert_eq!(body["tool_choice"], json!({"type": "any", "disable_parallel_tool_use": true}));
+    let choice = |choice: Value| ask("m", json!({"tool_choice": choice}))["tool_choice"].clone();
+    assert_eq!(choice(json!({"type": "function", "name": "look"})), json!({"type": "tool", "name": "look"}));
+    assert_eq!(choice(json!("none")), json!({"type": "none"}));
+    for (sampling, setting) in [
+        (json!({"reasoning_effort": "minimal"}), "reasoning_effort"),
+        (json!({"reasoning_effort": "low", "temperature": 0.5}), "temperature"),
+        (json!({"reasoning_effort": "low", "tool_choice": "required"}), "tool_choice"),
+        (json!({"temperature": 1.5}), "temperature"),
+        (json!({"response_format": {"type": "json_object"}}), "response_format"),
+    ] {
+        assert_eq!(refuses(&serde_json::from_value(sampling).unwrap()).unwrap().0, setting);
+    }
+    assert_eq!(refuses(&Sampling::default()), None);
+}
+
+#[test]
+fn images_errors_and_silence_are_said_in_its_words() {
+    let line = |part, body: Value| Line { part, body: body.to_string() };
+    let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AAAA"});
+    let context = [
+        line(Part::Assistant, json!({"content": [{"type": "output_text", "text": "Hello."}]})),
+        line(Part::User, json!({"content": [{"type": "input_text", "text": " "}]})),
+        line(Part::Call, json!({"call_id": "a", "name": "look", "arguments": "{}"})),
+        line(
+            Part::Output,
+            json!({"call_id": "a", "output": [{"type": "input_text", "text": "see"}, image], "is_error": true}),
+        ),
+    ];
+    let sampling = Sampling::default();
+    let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+    let messages = body["messages"].as_array().unwrap();
+    let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"], "the user is first, and says something");
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
+    let want = json!({"type": "tool_result", "tool_use_id": "a", "is_error": true,
+        "content": [{"type": "text", "text": "see"}, {"type": "image", "source": source}]});
+    assert_eq!(messages[4]["content"], json!([want]));
 }

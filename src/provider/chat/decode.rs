@@ -39,14 +39,22 @@ impl Answer {
         if let Some(usage) = chunk.get("usage").filter(|usage| !usage.is_null()) {
             self.usage = usage_of(usage);
         }
-        let Some(choice) = field(chunk, "choices").get(0) else { return Ok(()) };
-        // A host that does not stream says `message` where others say `delta`.
-        let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
+        let bare = chunk.get("response").is_some() || chunk.get("tool_calls").is_some();
+        let (choice, delta) = match field(chunk, "choices").get(0) {
+            // A host that does not stream says `message` where others say `delta`.
+            Some(choice) => {
+                (choice, choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null))
+            }
+            // Older models of Workers AI say it without an envelope.
+            None if bare => (chunk, chunk),
+            None => return Ok(()),
+        };
         let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
         let thought =
             if text("reasoning_content").is_empty() { text("reasoning") } else { text("reasoning_content") };
         self.text(PartKind::Reasoning, thought, out);
         self.text(PartKind::Text, text("content"), out);
+        self.text(PartKind::Text, text("response"), out);
         self.text(PartKind::Refusal, text("refusal"), out);
         for call in field(delta, "tool_calls").as_array().map(Vec::as_slice).unwrap_or_default() {
             self.calls.add(call);
@@ -112,7 +120,12 @@ impl Decoder for Answer {
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         if let Some(body) = self.frames.finish()? {
-            self.chunk(&body, &mut out)?;
+            // Workers AI has an envelope of its own for answers that do not stream.
+            let body = body.get("result").filter(|result| result.is_object()).unwrap_or(&body);
+            self.chunk(body, &mut out)?;
+            if body.get("response").is_some() {
+                self.end(&mut out);
+            }
         }
         if self.reason.is_some() {
             self.end(&mut out);
@@ -139,7 +152,7 @@ impl Calls {
         let text =
             |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
         let (index, id) = (field(delta, "index").as_u64(), text(delta, "id"));
-        let function = delta.get("function").unwrap_or(&Value::Null);
+        let function = delta.get("function").unwrap_or(delta);
         let name = text(function, "name");
         let Some(call) = self.find(index, &id, &name) else { return };
         if call.id.is_empty() {
@@ -154,7 +167,7 @@ impl Calls {
             _ => String::new(),
         });
         for (key, value) in delta.as_object().into_iter().flatten() {
-            if !matches!(key.as_str(), "index" | "id" | "type" | "function") {
+            if !matches!(key.as_str(), "index" | "id" | "type" | "function" | "name" | "arguments") {
                 call.fields.insert(key.clone(), value.clone());
             }
         }

@@ -3,13 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::provider::transcript::{Part, arrange};
-use crate::provider::{FIELDS, Prompt, WireRequest, bearer, field, reasons};
+use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, ToolChoice, WireRequest, field, reasons};
 use crate::session::Tool;
 
 /// The request for one prompt.
-pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
-    let url = format!("{}/chat/completions", base_url.trim_end_matches('/'));
-    WireRequest { url, headers: bearer(api_key), body: body(prompt).to_string() }
+pub fn encode(host: &Host, prompt: &Prompt<'_>) -> WireRequest {
+    host.post("chat/completions", host.bearer(), body(prompt).to_string())
 }
 
 fn body(prompt: &Prompt<'_>) -> Value {
@@ -19,9 +18,7 @@ fn body(prompt: &Prompt<'_>) -> Value {
     let Some(map) = body.as_object_mut() else { return body };
     let sampling = prompt.sampling;
     if !prompt.tools.is_empty() {
-        let tool =
-            |tool: &Tool| json!({"type": "function", "function": Tool { tool_timeout_s: None, ..tool.clone() }});
-        map.insert("tools".into(), prompt.tools.iter().map(tool).collect());
+        map.insert("tools".into(), tools(prompt.tools));
     }
     if let Some(effort) = &sampling.reasoning_effort {
         map.insert("reasoning_effort".into(), effort.as_str().into());
@@ -34,35 +31,100 @@ fn body(prompt: &Prompt<'_>) -> Value {
     if let Some(temperature) = sampling.temperature {
         map.insert("temperature".into(), temperature.into());
     }
+    if let Some(choice) = &sampling.tool_choice {
+        let choice = match choice {
+            ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
+            other => other.clone().into(),
+        };
+        map.insert("tool_choice".into(), choice);
+    }
+    if let Some(parallel) = sampling.parallel_tool_calls {
+        map.insert("parallel_tool_calls".into(), parallel.into());
+    }
+    if let Some(format) = &sampling.response_format {
+        map.insert("response_format".into(), response_format(format));
+    }
     body
 }
 
-fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
+/// Tools in the nested form.
+pub fn tools(tools: &[Tool]) -> Value {
+    let own = |tool: &Tool| Tool { tool_timeout_s: None, ..tool.clone() };
+    tools.iter().map(|tool| json!({"type": "function", "function": own(tool)})).collect()
+}
+
+/// The form of the text, in this dialect's words.
+pub fn response_format(format: &ResponseFormat) -> Value {
+    match format {
+        ResponseFormat::JsonSchema { name, schema, strict } => {
+            let schema = json!({"name": name, "schema": schema, "strict": strict.unwrap_or(false)});
+            json!({"type": "json_schema", "json_schema": schema})
+        }
+        other => other.clone().into(),
+    }
+}
+
+/// The transcript in the dialect's words.
+pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
     let mut messages = Vec::new();
     if let Some(instructions) = prompt.instructions {
         messages.push(json!({"role": "system", "content": instructions}));
     }
-    let mut spoken = Spoken::default();
+    let (mut spoken, mut shown) = (Spoken::default(), Shown::default());
     for line in arrange(prompt.context) {
         let body: &Value = &serde_json::from_str(&line.body).unwrap_or(Value::Null);
         match line.part {
-            Part::Assistant => spoken.text.push_str(&text_of(field(body, "content"))),
-            Part::Call => spoken.calls.push(call(body)),
+            Part::Assistant => {
+                messages.extend(shown.take());
+                spoken.text.push_str(&text_of(field(body, "content")));
+            }
+            Part::Call => {
+                messages.extend(shown.take());
+                spoken.calls.push(call(body));
+            }
             // No host takes reasoning back in a form that the others take as well.
             Part::Reasoning => {}
             Part::User => {
                 messages.extend(spoken.take());
+                messages.extend(shown.take());
                 messages.push(json!({"role": "user", "content": content(field(body, "content"))}));
             }
             Part::Output => {
                 messages.extend(spoken.take());
-                let output = text_of(field(body, "output"));
+                let output = shown.add(field(body, "output"));
                 messages.push(json!({"role": "tool", "tool_call_id": field(body, "call_id"), "content": output}));
             }
         }
     }
     messages.extend(spoken.take());
+    messages.extend(shown.take());
     messages
+}
+
+/// Images and files in outputs: a tool's message can hold text alone, so a user's message shows them, after all outputs.
+#[derive(Default)]
+struct Shown(Vec<Value>);
+
+impl Shown {
+    /// The text of an output. What is no text is kept for later, and the text says so.
+    fn add(&mut self, output: &Value) -> String {
+        let Value::Array(parts) = output else { return text_of(output) };
+        let mut text = String::new();
+        for part in parts {
+            if field(part, "type") == "input_text" {
+                text.push_str(field(part, "text").as_str().unwrap_or_default());
+                continue;
+            }
+            self.0.push(part.clone());
+            text.push_str(&format!("[attachment {}: in the next message]", self.0.len()));
+        }
+        text
+    }
+
+    fn take(&mut self) -> Option<Value> {
+        let parts = std::mem::take(&mut self.0);
+        if parts.is_empty() { None } else { Some(json!({"role": "user", "content": content(&parts.into())})) }
+    }
 }
 
 /// What one model response wrote.

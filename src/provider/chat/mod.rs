@@ -6,4 +6,4 @@ mod encode;
 mod tests;
 
 pub use decode::Answer;
-pub use encode::encode;
+pub use encode::{encode, messages, response_format, tools};

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{Answer, encode};
-use crate::provider::Sampling;
 use crate::provider::fixtures::{
-    call, close, cut_anywhere, decode, done, frames, limit, prompt, text, transcript,
+    call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
+use crate::provider::transcript::{Line, Part};
+use crate::provider::{Prompt, Sampling};
 use crate::session::{ModelEvent, PartKind, Usage};
 
 fn chunk(delta: Value) -> Value {
@@ -167,9 +168,9 @@ fn a_host_that_does_not_stream_is_understood() {
 #[test]
 fn the_request_keeps_calls_and_outputs_together() {
     let (context, sampling) = (transcript(), Sampling { max_output_tokens: Some(7), ..Sampling::default() });
-    let request = encode("https://host/v1/", Some("key"), &prompt(&context, &sampling));
+    let request = encode(&host(), &prompt(&context, &sampling));
     assert_eq!(request.url, "https://host/v1/chat/completions");
-    assert!(request.headers.contains(&("authorization", "Bearer key".into())));
+    assert!(request.headers.contains(&("authorization".into(), "Bearer key".into())));
     let body: Value = serde_json::from_str(&request.body).unwrap();
     assert_eq!(body["max_tokens"], 7);
     let function = json!({"name": "look", "arguments": "{\"q\":1}"});
@@ -186,4 +187,73 @@ fn the_request_keeps_calls_and_outputs_together() {
         {"role": "user", "content": "again"},
     ]);
     assert_eq!(body["messages"], want);
+}
+
+#[test]
+fn settings_are_said_in_its_words() {
+    let context = transcript();
+    let sampling = serde_json::from_value(json!({"reasoning_effort": "low", "temperature": 0.5,
+        "tool_choice": {"type": "function", "name": "look"}, "parallel_tool_calls": false,
+        "response_format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}));
+    let (sampling, look) = (sampling.unwrap(), vec![tool("look")]);
+    let prompt = Prompt { tools: &look, ..prompt(&context, &sampling) };
+    let body: Value = serde_json::from_str(&encode(&host(), &prompt).body).unwrap();
+    assert_eq!(body["tool_choice"], json!({"type": "function", "function": {"name": "look"}}));
+    let schema = json!({"name": "n", "schema": {"type": "object"}, "strict": false});
+    assert_eq!(body["response_format"], json!({"type": "json_schema", "json_schema": schema}));
+    assert_eq!((&body["parallel_tool_calls"], &body["reasoning_effort"]), (&json!(false), &json!("low")));
+    assert_eq!(body["tools"], json!([{"type": "function", "function": {"name": "look"}}]));
+}
+
+#[test]
+fn images_in_outputs_follow_all_outputs() {
+    let line = |part, body: Value| Line { part, body: body.to_string() };
+    let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AAAA"});
+    let context = [
+        line(Part::User, json!({"content": [{"type": "input_text", "text": "go"}]})),
+        line(Part::Call, json!({"call_id": "a", "name": "look", "arguments": "{}"})),
+        line(Part::Call, json!({"call_id": "b", "name": "look", "arguments": "{}"})),
+        line(Part::Output, json!({"call_id": "a", "output": [{"type": "input_text", "text": "see "}, image]})),
+        line(Part::Output, json!({"call_id": "b", "output": "none"})),
+        line(Part::User, json!({"content": [{"type": "input_text", "text": "steered"}]})),
+    ];
+    let sampling = Sampling::default();
+    let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+    let want = json!([
+        {"role": "tool", "tool_call_id": "a", "content": "see [attachment 1: in the next message]"},
+        {"role": "tool", "tool_call_id": "b", "content": "none"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
+        {"role": "user", "content": "steered"},
+    ]);
+    assert_eq!(body["messages"].as_array().unwrap()[3..], want.as_array().unwrap()[..]);
+}
+
+#[test]
+fn the_platforms_own_models_are_understood_in_both_their_forms() {
+    let usage = json!({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5});
+    let bare = [
+        json!({"response": "北", "p": "abc"}),
+        json!({"response": "京", "tool_calls": []}),
+        json!({"response": null, "tool_calls": [{"name": "look", "arguments": {"q": 1}}, {"name": "look", "arguments": {"q": 2}}]}),
+        json!({"response": "", "usage": usage}),
+    ];
+    let want = [
+        ModelEvent::Message,
+        text(PartKind::Text, "北"),
+        text(PartKind::Text, "京"),
+        close(),
+        call("", "look"),
+        text(PartKind::Arguments, "{\"q\":1}"),
+        close(),
+        call("", "look"),
+        text(PartKind::Arguments, "{\"q\":2}"),
+        close(),
+        done(Usage { input_tokens: 3, output_tokens: 2, total_tokens: 5, ..Usage::default() }),
+    ];
+    assert_eq!(cut_anywhere(Answer::new, &stream(&bare)), want);
+    assert_eq!(decode(Answer::new(), &[&frames(&bare)]).unwrap_err().failure.code, "upstream_truncated");
+    let whole =
+        json!({"result": {"response": "hi", "tool_calls": [], "usage": {}}, "success": true, "errors": []});
+    let events = decode(Answer::new(), &[whole.to_string().as_bytes()]).unwrap();
+    assert_eq!(events, [ModelEvent::Message, text(PartKind::Text, "hi"), close(), done(Usage::default())]);
 }

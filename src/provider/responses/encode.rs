@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use crate::provider::transcript::arrange;
-use crate::provider::{FIELDS, Prompt, WireRequest, bearer, field, reasons};
+use crate::provider::{FIELDS, Host, Prompt, WireRequest, field, reasons};
 use crate::session::{IS_ERROR, Tool};
 
 /// The request for one prompt.
-pub fn encode(base_url: &str, api_key: Option<&str>, prompt: &Prompt<'_>) -> WireRequest {
-    let url = format!("{}/responses", base_url.trim_end_matches('/'));
-    WireRequest { url, headers: bearer(api_key), body: body(prompt) }
+pub fn encode(host: &Host, prompt: &Prompt<'_>) -> WireRequest {
+    host.post("responses", host.bearer(), body(prompt))
 }
 
 fn body(prompt: &Prompt<'_>) -> String {
@@ -38,6 +37,15 @@ fn body(prompt: &Prompt<'_>) -> String {
     }
     if let Some(temperature) = sampling.temperature {
         head.insert("temperature".into(), temperature.into());
+    }
+    if let Some(choice) = &sampling.tool_choice {
+        head.insert("tool_choice".into(), choice.clone().into());
+    }
+    if let Some(parallel) = sampling.parallel_tool_calls {
+        head.insert("parallel_tool_calls".into(), parallel.into());
+    }
+    if let Some(format) = &sampling.response_format {
+        head.insert("text".into(), json!({"format": Value::from(format.clone())}));
     }
     let mut body = Value::Object(head).to_string();
     body.pop();

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Answer, encode};
-use crate::provider::fixtures::{prompt, transcript};
-use crate::provider::{Decoder, Sampling};
+use crate::provider::fixtures::{host, prompt, tool, transcript};
+use crate::provider::{Decoder, Prompt, Sampling};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 fn frames(events: &[Value]) -> Vec<u8> {
@@ -209,7 +209,7 @@ fn a_limit_is_not_a_success() {
 #[test]
 fn the_request_carries_the_bodies_as_they_were_stored_and_nothing_of_other_providers() {
     let (context, sampling) = (transcript(), Sampling::default());
-    let request = encode("https://host/v1/", Some("key"), &prompt(&context, &sampling));
+    let request = encode(&host(), &prompt(&context, &sampling));
     assert_eq!(request.url, "https://host/v1/responses");
     let body: Value = serde_json::from_str(&request.body).unwrap();
     assert_eq!((body["stream"].as_bool(), body["store"].as_bool()), (Some(true), Some(false)));
@@ -229,4 +229,19 @@ fn the_request_carries_the_bodies_as_they_were_stored_and_nothing_of_other_provi
     assert_eq!(kinds, want);
     assert_eq!(body["input"][2]["encrypted_content"], "opaque");
     assert!(!request.body.contains("provider_fields"));
+}
+
+#[test]
+fn settings_are_said_in_its_words() {
+    let context = transcript();
+    let sampling = serde_json::from_value(json!({"reasoning_effort": "low", "tool_choice": "required",
+        "parallel_tool_calls": true, "max_output_tokens": 9,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}));
+    let (sampling, look) = (sampling.unwrap(), vec![tool("look")]);
+    let prompt = Prompt { tools: &look, ..prompt(&context, &sampling) };
+    let body: Value = serde_json::from_str(&encode(&host(), &prompt).body).unwrap();
+    assert_eq!(body["text"]["format"], json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}}));
+    assert_eq!((&body["tool_choice"], &body["parallel_tool_calls"]), (&json!("required"), &json!(true)));
+    assert_eq!((&body["reasoning"]["effort"], &body["max_output_tokens"]), (&json!("low"), &json!(9)));
+    assert!(!body.to_string().contains("tool_timeout_s"));
 }

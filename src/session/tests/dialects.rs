@@ -1,22 +1,105 @@
 //! Every model request is one that each provider accepts: the rules of the three wire formats, as their pages state them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::provider::{ContextLine, Prompt, Provider, Sampling};
+use super::Rig;
+use crate::provider::{Ask, ContextLine, Host, Prompt, Provider, Sampling};
+
+/// One answer of each dialect: thought, text, and two calls, in the provider's own form.
+fn answers() -> [(Provider, String); 4] {
+    let frames = |events: &[Value]| events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>();
+    let host = || Host::at("https://model.test/v1");
+    let call = |n: u8| json!({"type": "function_call", "id": format!("fc_{n}"), "call_id": "call.1", "name": "look", "arguments": "{}"});
+    let item = |n: u8, item: Value| json!({"type": "response.output_item.done", "output_index": n, "item": item});
+    let responses = frames(&[
+        item(
+            0,
+            json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "opaque", "summary": [{"type": "summary_text", "text": "Hm."}]}),
+        ),
+        item(
+            1,
+            json!({"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Look."}]}),
+        ),
+        item(2, call(2)),
+        item(3, call(3)),
+        json!({"type": "response.completed", "response": {"status": "completed", "output": []}}),
+    ]);
+    let chunk = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]});
+    let tool = |n: u8| json!({"tool_calls": [{"index": n, "id": "call-1", "extra_content": {"sig": "A"}, "function": {"name": "look", "arguments": ""}}]});
+    let chat = frames(&[
+        chunk(json!({"reasoning_content": "Hm."})),
+        chunk(json!({"content": "Look."})),
+        chunk(tool(0)),
+        chunk(tool(1)),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+    ]) + "data: [DONE]\n\n";
+    let begin = |block: Value| json!({"type": "content_block_start", "index": 0, "content_block": block});
+    let stop = || json!({"type": "content_block_stop", "index": 0});
+    let anthropic = frames(&[
+        begin(json!({"type": "thinking", "thinking": "Hm.", "signature": "sig"})),
+        stop(),
+        begin(json!({"type": "text", "text": "Look."})),
+        stop(),
+        begin(json!({"type": "tool_use", "id": "call_1", "name": "look", "input": {}})),
+        stop(),
+        begin(json!({"type": "tool_use", "id": "call_2", "name": "look", "input": {"q": 1}})),
+        stop(),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
+        json!({"type": "message_stop"}),
+    ]);
+    let own = frames(&[
+        json!({"response": "Look."}),
+        json!({"tool_calls": [{"name": "look", "arguments": {}}, {"name": "look", "arguments": {"q": 1}}]}),
+    ]) + "data: [DONE]\n\n";
+    [
+        (Provider::OpenAiResponses(host()), responses),
+        (Provider::OpenAiChat(host()), chat),
+        (Provider::Anthropic(host()), anthropic),
+        (Provider::WorkersAi(Default::default()), own),
+    ]
+}
+
+/// Each dialect answers in one session, in every order of two, and again: what is shown to the next must be valid for all.
+#[test]
+fn a_session_may_change_its_provider_at_any_time() {
+    for first in 0..4 {
+        let mut rig = Rig::new();
+        rig.say_with("go", &["look"]);
+        for second in [first, 0, 1, 2, 3, first] {
+            let (provider, bytes) = &answers()[second];
+            let sampling = Sampling::default();
+            let prompt = Prompt { model: "m", instructions: None, tools: &[], context: &[], sampling: &sampling };
+            let (_, mut decoder) = provider.ask(&prompt).unwrap();
+            let mut events = decoder.push(bytes.as_bytes()).unwrap();
+            events.extend(decoder.finish().unwrap());
+            rig.model(events);
+            let calls: Vec<String> =
+                rig.session.state.open_calls().iter().map(|call| call.call_id.0.clone()).collect();
+            assert_eq!(calls.len(), 2, "{provider:?}");
+            for call in calls {
+                rig.give(&call, "out").unwrap();
+            }
+        }
+        assert_eq!(rig.prompts.len(), 7);
+    }
+}
 
 /// Encodes the context for every dialect and checks the dialect's own rules.
 pub(super) fn assert_valid(context: &[ContextLine]) {
-    let key = || (String::from("https://model.test/v1"), None);
-    let ((base_url, api_key), sampling) = (key(), Sampling::default());
+    let sampling = Sampling::default();
+    let host = || Host::at("https://model.test/v1");
     let prompt = Prompt { model: "m", instructions: Some("i"), tools: &[], context, sampling: &sampling };
     let body = |provider: Provider| -> Value {
-        let (request, _) = provider.ask(&prompt).unwrap();
-        serde_json::from_str(&request.body).unwrap()
+        match provider.ask(&prompt) {
+            Some((Ask::Http(request), _)) => serde_json::from_str(&request.body).unwrap(),
+            Some((Ask::Binding(run), _)) => serde_json::from_str(&run.input).unwrap(),
+            None => panic!("nobody to ask"),
+        }
     };
-    let (chat_url, other_url) = (base_url.clone(), base_url.clone());
-    responses(&body(Provider::OpenAiResponses { base_url, api_key: api_key.clone() })["input"]);
-    chat(&body(Provider::OpenAiChat { base_url: chat_url, api_key: api_key.clone() })["messages"]);
-    anthropic(&body(Provider::Anthropic { base_url: other_url, api_key })["messages"]);
+    responses(&body(Provider::OpenAiResponses(host()))["input"]);
+    chat(&body(Provider::OpenAiChat(host()))["messages"]);
+    anthropic(&body(Provider::Anthropic(host()))["messages"]);
+    chat(&body(Provider::WorkersAi(Default::default()))["messages"]);
 }
 
 fn list(value: &Value) -> &[Value] {

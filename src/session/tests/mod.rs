@@ -133,6 +133,10 @@ impl Rig {
         }
         match &self.session.state.phase {
             Phase::Idle => assert_eq!(effects.alarm, None),
+            Phase::Sampling { wait: Some(wait), .. } if wait.0 > self.now => {
+                assert_eq!(effects.alarm, Some(Alarm::Retry(*wait)));
+                assert_eq!(effects.sample, None, "a request that has to wait is made");
+            }
             Phase::Sampling { .. } => assert_eq!(effects.alarm, Some(Alarm::Watchdog(Seconds(self.now + 30)))),
             Phase::Parked { calls, .. } => {
                 let first = calls.iter().filter_map(|call| call.expires_at).min();
@@ -280,6 +284,7 @@ fn posted(text: &str, tools: &[&str]) -> Posted {
         content: json!([{"type": "input_text", "text": text}]),
         tools: tools.iter().map(tool).collect(),
         model: None,
+        settings: None,
         on_busy: OnBusy::Queue,
     }
 }

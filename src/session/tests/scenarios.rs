@@ -200,6 +200,13 @@ fn call_ids_that_cannot_be_used_are_replaced() {
         rig.give(id, id).unwrap();
     }
     assert!(rig.prompts[1].iter().any(|line| line.body.contains(&long)), "the provider sees its own id again");
+    rig.model(vec![call(&long, "look"), close(), call(&long, "look"), close(), done()]);
+    let ids: Vec<String> = rig.session.state.open_calls().iter().map(|call| call.call_id.0.clone()).collect();
+    for id in &ids {
+        rig.give(id, "out").unwrap();
+    }
+    let own = rig.prompts[2].iter().filter(|line| line.body.contains(&long)).count();
+    assert_eq!((ids.len(), own), (2, 2), "a name that is too long counts as used, too");
 }
 
 #[test]
@@ -210,7 +217,15 @@ fn a_request_that_failed_before_any_output_is_made_again() {
     for attempt in 2..=4 {
         let at = rig.request.unwrap();
         rig.step(Input::ModelFailed { at, failure: failed("upstream_error", true) }).unwrap();
-        assert_eq!(rig.heard(), [format!("retry {attempt} after {}", 1 << (attempt - 2))]);
+        let seconds = 1 << (attempt - 2);
+        assert_eq!(rig.heard(), [format!("retry {attempt} after {seconds}")]);
+        let made = rig.prompts.len();
+        rig.step(Input::Alarm).unwrap();
+        assert_eq!(rig.prompts.len(), made, "not yet");
+        rig.now += seconds;
+        rig.step(Input::Alarm).unwrap();
+        rig.step(Input::Alarm).unwrap();
+        assert_eq!(rig.prompts.len(), made + 1, "once, though the alarm went off twice");
     }
     let at = rig.request.unwrap();
     rig.step(Input::ModelFailed { at, failure: failed("upstream_error", true) }).unwrap();
@@ -221,6 +236,38 @@ fn a_request_that_failed_before_any_output_is_made_again() {
     assert_eq!((error.type_name(), error.data()), ("error", want));
     rig.say("again");
     assert_eq!(rig.session.state.status(), SessionStatus::Running);
+}
+
+#[test]
+fn a_request_that_waits_outlives_a_crash_and_can_be_stopped() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let at = rig.request.unwrap();
+    let failure = ModelFailure { retry_after_seconds: Some(100), ..failed("rate_limit_exceeded", true) };
+    rig.step(Input::ModelFailed { at, failure: failure.clone() }).unwrap();
+    rig.heard();
+    rig.now += 50;
+    rig.crash();
+    assert_eq!((rig.heard(), rig.prompts.len()), (Vec::new(), 1));
+    rig.now += 50;
+    rig.step(Input::Alarm).unwrap();
+    assert_eq!(rig.prompts.len(), 2);
+    let at = rig.request.unwrap();
+    rig.step(Input::ModelFailed { at, failure }).unwrap();
+    rig.interrupt();
+    rig.now += 100;
+    rig.step(Input::Alarm).unwrap();
+    assert_eq!((rig.prompts.len(), rig.session.state.status()), (2, SessionStatus::Idle));
+}
+
+#[test]
+fn a_wait_that_is_too_long_fails_the_turn_at_once() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let at = rig.request.unwrap();
+    let failure = ModelFailure { retry_after_seconds: Some(3600), ..failed("rate_limit_exceeded", true) };
+    rig.step(Input::ModelFailed { at, failure }).unwrap();
+    assert_eq!(rig.session.state.status(), SessionStatus::Failed);
 }
 
 #[test]

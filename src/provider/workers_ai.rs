@@ -1,0 +1,72 @@
+//! The platform's own models, through its binding: the words are those of the chat dialect, in another envelope.
+//!
+//! Source: the platform's pages on Workers AI, text generation. Older models answer with `response` and calls without a
+//! `function` around them, newer ones with chunks of the chat dialect; `chat::Answer` understands both.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Prompt, Sampling, chat};
+
+/// The provider's settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// An AI Gateway of the account that the requests go through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+}
+
+/// One call of the binding's `run`.
+#[derive(Debug, PartialEq)]
+pub struct Run {
+    /// The model: `@cf/…`.
+    pub model: String,
+    /// The input, JSON.
+    pub input: String,
+    /// The options, JSON. They ask for the answer as it is, so that a failure has its status.
+    pub options: String,
+}
+
+/// The request for one prompt.
+pub fn encode(settings: &Settings, prompt: &Prompt<'_>) -> Run {
+    let mut messages = chat::messages(prompt);
+    for message in messages.iter_mut().filter_map(|message| message.as_object_mut()) {
+        // Its models want a text in every message, also beside calls.
+        if message.get("content").is_some_and(serde_json::Value::is_null) {
+            message.insert("content".into(), "".into());
+        }
+    }
+    let mut input = json!({"messages": messages, "stream": true});
+    let mut options = json!({"returnRawResponse": true});
+    let sampling = prompt.sampling;
+    if let Some(map) = input.as_object_mut() {
+        if !prompt.tools.is_empty() {
+            map.insert("tools".into(), chat::tools(prompt.tools));
+        }
+        if let Some(tokens) = sampling.max_output_tokens {
+            map.insert("max_tokens".into(), tokens.into());
+        }
+        if let Some(temperature) = sampling.temperature {
+            map.insert("temperature".into(), temperature.into());
+        }
+        if let Some(format) = &sampling.response_format {
+            map.insert("response_format".into(), chat::response_format(format));
+        }
+    }
+    if let (Some(options), Some(gateway)) = (options.as_object_mut(), &settings.gateway) {
+        options.insert("gateway".into(), json!({"id": gateway}));
+    }
+    Run { model: prompt.model.to_string(), input: input.to_string(), options: options.to_string() }
+}
+
+/// What the binding has no such thing for.
+pub fn refuses(sampling: &Sampling) -> Option<(&'static str, String)> {
+    let why = || "this provider has no such setting".to_string();
+    match sampling {
+        Sampling { reasoning_effort: Some(_), .. } => Some(("reasoning_effort", why())),
+        Sampling { tool_choice: Some(_), .. } => Some(("tool_choice", why())),
+        Sampling { parallel_tool_calls: Some(_), .. } => Some(("parallel_tool_calls", why())),
+        _ => None,
+    }
+}

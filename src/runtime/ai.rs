@@ -1,0 +1,31 @@
+//! The platform's own models: its binding `AI`, which `worker` binds without options and without the answer's status.
+
+use wasm_bindgen::prelude::*;
+use worker::wasm_bindgen_futures::JsFuture;
+use worker::{Env, Response};
+
+use crate::provider::Run;
+
+/// The binding's name in `wrangler.toml`.
+const BINDING: &str = "AI";
+
+#[wasm_bindgen]
+extern "C" {
+    type Ai;
+
+    #[wasm_bindgen(method, catch)]
+    fn run(this: &Ai, model: &str, input: &JsValue, options: &JsValue) -> Result<js_sys::Promise, JsValue>;
+}
+
+/// Asks a model.
+pub async fn run(env: &Env, run: &Run) -> worker::Result<Response> {
+    let binding = js_sys::Reflect::get(env, &JsValue::from_str(BINDING))?;
+    if binding.is_undefined() {
+        return Err("this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml".into());
+    }
+    let (input, options) = (js_sys::JSON::parse(&run.input)?, js_sys::JSON::parse(&run.options)?);
+    let answer = JsFuture::from(binding.unchecked_ref::<Ai>().run(&run.model, &input, &options)?).await?;
+    let answer: web_sys::Response =
+        answer.dyn_into().map_err(|_| "the binding AI gave no response".to_string())?;
+    Ok(Response::from(answer))
+}
