@@ -58,11 +58,65 @@ fn frame(message: sse::Message) -> Result<Frame, ModelFailure> {
     if message.data.trim() == "[DONE]" {
         return Ok(Frame::Done);
     }
-    let mut json: Value = serde_json::from_str(&message.data).map_err(|e| failure::corrupt(&e.to_string()))?;
+    let mut json: Value = serde_json::from_str(&message.data)
+        .or_else(|e| serde_json::from_str(&mended(&message.data).ok_or(e)?))
+        .map_err(|e| failure::corrupt(&e.to_string()))?;
     if let Some(object) = json.as_object_mut()
         && !message.event.is_empty()
     {
         object.entry("type").or_insert_with(|| message.event.into());
     }
     Ok(Frame::Json(json))
+}
+
+/// `json` with a replacement character for every half of a surrogate pair; none if there is no such half. Some hosts cut
+/// their texts into deltas without looking.
+fn mended(json: &str) -> Option<String> {
+    let mut mended = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at_checked(at)?;
+        mended.push_str(before);
+        let pair = (unit(escape), escape.get(6..).and_then(unit));
+        let (length, whole) = match pair {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => (12, true),
+            (Some(0xD800..=0xDFFF), _) => (6, false),
+            (Some(_), _) => (6, true),
+            (None, _) => (escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end), true),
+        };
+        let (escape, after) = escape.split_at_checked(length)?;
+        mended.push_str(if whole { escape } else { "\\ufffd" });
+        rest = after;
+    }
+    mended.push_str(rest);
+    if mended == json { None } else { Some(mended) }
+}
+
+/// The code unit of an escape that the text begins with.
+fn unit(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_character_costs_only_itself() {
+        let mended = |json: &str| mended(json).map(|json| serde_json::from_str::<String>(&json).unwrap());
+        assert_eq!(mended(r#""a\ud83d""#).as_deref(), Some("a\u{fffd}"));
+        assert_eq!(mended(r#""\ude42b""#).as_deref(), Some("\u{fffd}b"));
+        assert_eq!(mended(r#""\ud83d\ud83d\ude42\ud83d\n""#).as_deref(), Some("\u{fffd}🙂\u{fffd}\n"));
+        assert_eq!(mended(r#""\\ud83d \ud83d\u0041""#).as_deref(), Some("\\ud83d \u{fffd}A"));
+        for fine in [r#""\ud83d\ude42""#, r#""\\ud83d""#, r#""plain""#, "\"\\", r#""\u12"#] {
+            assert_eq!(super::mended(fine), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn a_delta_with_half_a_character_is_no_corrupt_event() {
+        let frames = Frames::new().push(b"data: {\"delta\":\"x \\ud83d\"}\n\n").unwrap();
+        assert!(matches!(&frames[..], [Frame::Json(json)] if json["delta"] == "x \u{fffd}"));
+        assert!(Frames::new().push(b"data: {\"delta\":\n\n").is_err());
+    }
 }
