@@ -18,8 +18,6 @@ const RUSTFLAGS = [
   "-Cllvm-args=-sanitizer-coverage-pc-table",
   "-Cllvm-args=-sanitizer-coverage-trace-compares",
   "-Ccodegen-units=1",
-  "-Cdebug-assertions",
-  "-Coverflow-checks",
 ].join(" ");
 
 function run(command, args, env = {}) {
@@ -31,7 +29,7 @@ function run(command, args, env = {}) {
 const { stdout } = spawnSync("rustc", ["-vV"], { encoding: "utf8" });
 const host = /^host: (.+)$/m.exec(stdout)[1];
 const out = join(root, "target", "fuzz");
-const build = ["build", "--release", "-p", "layby-fuzz", "--target", host, "--target-dir", out];
+const build = ["build", "--profile", "fuzz", "-p", "layby-fuzz", "--target", host, "--target-dir", out];
 run("cargo", build, { RUSTFLAGS });
 
 for (const target of targets.length > 0 ? targets : TARGETS) {
@@ -43,7 +41,7 @@ for (const target of targets.length > 0 ? targets : TARGETS) {
   const dictionary = join(root, "fuzz", "words.txt");
   const limits = [`-max_total_time=${seconds}`, "-max_len=4096", "-timeout=10", "-rss_limit_mb=2048"];
   console.log(`[fuzz] ${target}, ${seconds} s`);
-  run(join(out, host, "release", target), [
+  run(join(out, host, "fuzz", target), [
     ...args,
     ...limits,
     `-dict=${dictionary}`,
