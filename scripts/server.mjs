@@ -14,13 +14,16 @@ const { Miniflare } = await import(pathToFileURL(fromWrangler.resolve("miniflare
 const wrangler = readFileSync(join(root, "wrangler.toml"), "utf8");
 const compatibilityDate = /^compatibility_date\s*=\s*"([^"]+)"/m.exec(wrangler)?.[1];
 
-/** A served worker. `vars` are its variables; `port` 0 picks a free one, which is kept over `kill` and `restart`. */
+/**
+ * A served worker. `vars` are its variables; `port` 0 picks a free one, which is kept over `kill` and `restart`. `beside`
+ * are other workers that stand in for services of the platform, by the name of their binding: the source of a module.
+ */
 export class Server {
   /** Structured logs of the worker, newest last. */
   logs = [];
 
-  constructor({ storage, vars = {}, port = 0, onLog }) {
-    Object.assign(this, { storage, vars, port, onLog });
+  constructor({ storage, vars = {}, port = 0, beside = {}, onLog }) {
+    Object.assign(this, { storage, vars, port, beside, onLog });
   }
 
   get url() {
@@ -105,10 +108,22 @@ export class Server {
             env: {
               SESSION: { type: "durable-object", worker: "layby", exportName: "Session" },
               ...Object.fromEntries(vars),
+              ...Object.fromEntries(Object.keys(this.beside).map((name) => [name, { type: "worker", worker: name }])),
             },
             exports: { Session: { type: "durable-object", storage: "sqlite" } },
           },
         },
+        ...Object.entries(this.beside).map(([name, source]) => ({
+          config: {
+            name,
+            compatibilityDate,
+            manifest: {
+              mainModule: "index.js",
+              modulesRoot: build,
+              modules: { "index.js": { type: "esm", contents: source } },
+            },
+          },
+        })),
       ],
     };
   }

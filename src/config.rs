@@ -43,8 +43,10 @@ pub struct Patience {
 
 /// Where callers without keys belong in open mode.
 const OPEN_TENANT: &str = "default";
+/// A way to make a provider of a host.
+type Dialect = fn(Host) -> Provider;
 /// Providers that a secret suffices for: name, secret, address, dialect.
-const KNOWN: [(&str, &str, &str, fn(Host) -> Provider); 2] = [
+const KNOWN: [(&str, &str, &str, Dialect); 2] = [
     ("openai", "OPENAI_API_KEY", "https://api.openai.com/v1", Provider::OpenAiResponses),
     ("anthropic", "ANTHROPIC_API_KEY", "https://api.anthropic.com/v1", Provider::Anthropic),
 ];

@@ -21,12 +21,23 @@ pub fn decode(mut decoder: impl Decoder, chunks: &[&[u8]]) -> Result<Vec<ModelEv
     Ok(events)
 }
 
-/// Checks that any cut of the bytes gives the same events, and returns them.
+/// Checks that any cut of the bytes gives the same events, and that an end before their own end is a truncation, wherever it
+/// comes. Returns the events.
 pub fn cut_anywhere<D: Decoder>(new: impl Fn() -> D, bytes: &[u8]) -> Vec<ModelEvent> {
     let whole = decode(new(), &[bytes]).unwrap();
     for at in 0..=bytes.len() {
         let (one, two) = bytes.split_at(at);
         assert_eq!(decode(new(), &[one, two]).unwrap(), whole, "cut at {at}");
+    }
+    let said = |events: &[ModelEvent]| -> Vec<ModelEvent> {
+        events.iter().filter(|event| !matches!(event, ModelEvent::Finish { .. })).cloned().collect()
+    };
+    for end in 0..bytes.len() {
+        match decode(new(), &[bytes.get(..end).unwrap_or_default()]) {
+            // What was said is complete, and only the count of tokens or a last mark is missing.
+            Ok(events) => assert_eq!(said(&events), said(&whole), "ended at {end}"),
+            Err(failed) => assert_eq!(failed.failure.code, "upstream_truncated", "ended at {end}"),
+        }
     }
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
     assert_eq!(decode(new(), &single).unwrap(), whole);

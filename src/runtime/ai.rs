@@ -11,20 +11,23 @@ const BINDING: &str = "AI";
 
 #[wasm_bindgen]
 extern "C" {
-    type Ai;
+    /// The binding.
+    pub type Ai;
 
     #[wasm_bindgen(method, catch)]
     fn run(this: &Ai, model: &str, input: &JsValue, options: &JsValue) -> Result<js_sys::Promise, JsValue>;
 }
 
+/// The binding, if the deployment has it.
+pub fn binding(env: &Env) -> Option<Ai> {
+    let binding = js_sys::Reflect::get(env, &JsValue::from_str(BINDING)).ok()?;
+    (!binding.is_undefined()).then(|| binding.unchecked_into())
+}
+
 /// Asks a model.
-pub async fn run(env: &Env, run: &Run) -> worker::Result<Response> {
-    let binding = js_sys::Reflect::get(env, &JsValue::from_str(BINDING))?;
-    if binding.is_undefined() {
-        return Err("this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml".into());
-    }
+pub async fn run(binding: &Ai, run: &Run) -> worker::Result<Response> {
     let (input, options) = (js_sys::JSON::parse(&run.input)?, js_sys::JSON::parse(&run.options)?);
-    let answer = JsFuture::from(binding.unchecked_ref::<Ai>().run(&run.model, &input, &options)?).await?;
+    let answer = JsFuture::from(binding.run(&run.model, &input, &options)?).await?;
     let answer: web_sys::Response =
         answer.dyn_into().map_err(|_| "the binding AI gave no response".to_string())?;
     Ok(Response::from(answer))

@@ -15,6 +15,9 @@ use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, 
 /// The most of an error answer that is read, in bytes.
 const ERROR_BODY: usize = 64 * 1024;
 
+/// What is missing where the platform's own models cannot be asked.
+const NO_BINDING: &str = "this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml";
+
 /// How the model will be asked.
 enum Way {
     Asked(Ask, Box<dyn provider::Decoder>),
@@ -112,14 +115,19 @@ async fn ask(
     let Some(signal) = driver.with_request(at, |_, request| request.signal()) else { return Ok(()) };
     let unreachable = |e: worker::Error| failure::unreachable(&e.to_string());
     let silent = |limit: Duration| move || failure::stalled(limit.as_secs());
+    let binding = ai::binding(&driver.env);
     let answer = async {
-        match asked {
-            Ask::Http(wire) => Fetch::Request(request(wire)?).send_with_signal(&signal).await,
-            Ask::Binding(run) => ai::run(&driver.env, run).await,
+        match (asked, &binding) {
+            (Ask::Http(wire), _) => {
+                let request = request(wire).map_err(unreachable)?;
+                Fetch::Request(request).send_with_signal(&signal).await.map_err(unreachable)
+            }
+            (Ask::Binding(run), Some(binding)) => ai::run(binding, run).await.map_err(unreachable),
+            (Ask::Binding(_), None) => Err(failure::unconfigured(NO_BINDING)),
         }
     };
     let first = patience.first_byte;
-    let mut answer = in_time(answer, first, silent(first)).await?.map_err(unreachable)?;
+    let mut answer = in_time(answer, first, silent(first)).await??;
     let status = answer.status_code();
     if !(200..300).contains(&status) {
         let header = |name: &str| answer.headers().get(name).ok().flatten();

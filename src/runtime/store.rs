@@ -183,9 +183,8 @@ impl Store {
     /// The message in a record.
     pub fn message(&self, source: Seq) -> Result<Message, Unreadable> {
         match self.record(source)?.entry {
-            Entry::Queued(message) | Entry::Started(Started { source: Source::Message(message), .. }) => {
-                Ok(message)
-            }
+            Entry::Queued(message) => Ok(message),
+            Entry::Started(Started { source: Source::Message(message), .. }) => Ok(*message),
             _ => Err(Unreadable::Missing(source)),
         }
     }

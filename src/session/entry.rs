@@ -140,7 +140,7 @@ pub struct Started {
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// In this record.
-    Message(Message),
+    Message(Box<Message>),
     /// In the `Queued` record at that place.
     Held(Seq),
 }

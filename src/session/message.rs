@@ -38,7 +38,7 @@ impl Step<'_, '_> {
             if steers { MessageStatus::Steered } else { MessageStatus::Queued }
         } else {
             let model = message.model.clone().unwrap_or_else(|| self.session.settings.model.clone());
-            self.start(response_id.clone(), model, Source::Message(message));
+            self.start(response_id.clone(), model, Source::Message(Box::new(message)));
             MessageStatus::Started
         };
         self.effects.answer = Answer::Message { item_id, response_id, status };

@@ -1,12 +1,12 @@
-// What the end-to-end tests share: a served worker, a scripted model, and readers of streams. Everything on loopback,
+// What the end-to-end tests share: a served worker, a model server (model.mjs), and readers of streams. Everything on loopback,
 // on free ports, in a folder of its own, and gone when the test process ends.
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Server } from "../../scripts/server.mjs";
+
+export { AI, DIALECTS, model } from "./model.mjs";
 
 /** Calls `probe` until it gives something true. */
 export async function eventually(probe, what, seconds = 20) {
@@ -20,65 +20,14 @@ export async function eventually(probe, what, seconds = 20) {
 }
 
 /** A served worker on storage of its own. Ends with the test `t`. */
-export async function serve(t, vars = { LAYBY_OPEN: "true" }) {
+export async function serve(t, vars = { LAYBY_OPEN: "true" }, beside = {}) {
   const storage = mkdtempSync(join(tmpdir(), "layby-"));
-  const server = new Server({ storage, vars });
+  const server = new Server({ storage, vars, beside });
   t.after(async () => {
     await server.stop();
     rmSync(storage, { recursive: true, force: true });
   });
   return server.start();
-}
-
-/** A model server that speaks the Responses API and answers with `script`, entry by entry, or by what it makes of a request. An entry: {text, chunk, calls, pause, hold}. */
-export async function model(t, script) {
-  const requests = [];
-  const server = createServer(async (req, res) => {
-    let body = "";
-    req.setEncoding("utf8");
-    try {
-      for await (const chunk of req) body += chunk;
-    } catch {
-      return; // the server died while it asked
-    }
-    const record = { body: JSON.parse(body), headers: req.headers, closed: false };
-    requests.push(record);
-    res.on("close", () => (record.closed = !res.writableFinished));
-    const entry = (typeof script === "function" ? script(record.body) : script[requests.length - 1]) ?? {
-      text: "past the end of the script",
-    };
-    res.writeHead(200, { "content-type": "text/event-stream" });
-    const send = (event) => res.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
-    const output = [];
-    if (entry.text !== undefined) {
-      const item = { id: `msg_${requests.length}`, type: "message", role: "assistant", content: [] };
-      send({ type: "response.output_item.added", output_index: 0, item });
-      for (const delta of entry.text.match(new RegExp(`.{1,${entry.chunk ?? 8}}`, "gsu")) ?? []) {
-        if (res.destroyed) return;
-        send({ type: "response.output_text.delta", output_index: 0, content_index: 0, delta });
-        if (entry.pause) await sleep(entry.pause);
-      }
-      output.push({ ...item, content: [{ type: "output_text", text: entry.text }] });
-      send({ type: "response.output_item.done", output_index: 0, item: output[0] });
-    }
-    for (const call of entry.calls ?? []) {
-      const item = { type: "function_call", call_id: call.id, name: call.name, arguments: call.arguments ?? "{}" };
-      send({ type: "response.output_item.added", output_index: output.length, item: { ...item, arguments: "" } });
-      send({ type: "response.output_item.done", output_index: output.length, item });
-      output.push(item);
-    }
-    if (entry.hold) await entry.hold;
-    const usage = { input_tokens: 10, output_tokens: 5, total_tokens: 15 };
-    send({ type: "response.completed", response: { status: "completed", output, usage } });
-    res.end();
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return { requests, url: `http://127.0.0.1:${server.address().port}/v1` };
 }
 
 /** A session on a served worker. */

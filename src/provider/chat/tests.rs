@@ -257,3 +257,16 @@ fn the_platforms_own_models_are_understood_in_both_their_forms() {
     let events = decode(Answer::new(), &[whole.to_string().as_bytes()]).unwrap();
     assert_eq!(events, [ModelEvent::Message, text(PartKind::Text, "hi"), close(), done(Usage::default())]);
 }
+
+#[test]
+fn a_refusal_is_told_as_one() {
+    let events = [chunk(json!({"refusal": "I "})), chunk(json!({"refusal": "won't."})), end("stop")];
+    let want = [
+        ModelEvent::Message,
+        text(PartKind::Refusal, "I "),
+        text(PartKind::Refusal, "won't."),
+        close(),
+        done(Usage::default()),
+    ];
+    assert_eq!(cut_anywhere(Answer::new, &stream(&events)), want);
+}

@@ -245,3 +245,28 @@ fn settings_are_said_in_its_words() {
     assert_eq!((&body["reasoning"]["effort"], &body["max_output_tokens"]), (&json!("low"), &json!(9)));
     assert!(!body.to_string().contains("tool_timeout_s"));
 }
+
+#[test]
+fn a_refusal_is_told_as_one() {
+    let item = |content: Value| json!({"type": "message", "id": "msg_1", "role": "assistant", "content": content});
+    let events = [
+        json!({"type": "response.output_item.added", "output_index": 0, "item": item(json!([]))}),
+        json!({"type": "response.refusal.delta", "output_index": 0, "content_index": 0, "delta": "I "}),
+        json!({"type": "response.refusal.delta", "output_index": 0, "content_index": 0, "delta": "won't."}),
+        json!({"type": "response.refusal.done", "output_index": 0, "content_index": 0, "refusal": "I won't."}),
+        json!({"type": "response.output_item.done", "output_index": 0,
+            "item": item(json!([{"type": "refusal", "refusal": "I won't."}]))}),
+        json!({"type": "response.completed", "response": {"status": "completed", "output": []}}),
+    ];
+    let said: Vec<ModelEvent> = decode(&[&frames(&events)]).unwrap();
+    assert_eq!(
+        said,
+        [
+            ModelEvent::Message,
+            text(PartKind::Refusal, true, "I "),
+            text(PartKind::Refusal, false, "won't."),
+            close(),
+            done(Usage::default()),
+        ]
+    );
+}
