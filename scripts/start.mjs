@@ -8,17 +8,26 @@ const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const port = Number(process.env.PORT ?? 8787);
 const storage = resolve(process.env.LAYBY_STATE ?? join(root, ".layby"));
 
+/** The worker's settings, from the environment as a deployment has them from its variables and secrets. */
+function settings(env) {
+  const ours = ["LAYBY_STATE", "LAYBY_TOOLCHAIN", "LAYBY_RESTART_CMD"];
+  const named = [...`${env.LAYBY_PROVIDERS ?? ""} ${env.LAYBY_PROVIDER ?? ""}`.matchAll(/"\$(\w+)"/g)].map(
+    ([, name]) => name,
+  );
+  const wanted = (name) =>
+    (name.startsWith("LAYBY_") && !ours.includes(name)) ||
+    ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", ...named].includes(name);
+  return Object.fromEntries(Object.entries(env).filter(([name]) => wanted(name)));
+}
+
 async function main() {
   if (!Number.isInteger(port) || port < 0 || port > 65535)
     throw new Error(`PORT must be a port number, not ${process.env.PORT}`);
   build();
   mkdirSync(storage, { recursive: true });
   const { Server } = await import("./server.mjs");
-  // Settings of the worker are taken from the environment, as a deployment takes them from its variables and secrets.
-  const given = Object.entries(process.env).filter(([name]) =>
-    /^LAYBY_(API_KEYS|AGENT|PROVIDER|HEARTBEAT_S)$/.test(name),
-  );
-  const vars = { LAYBY_OPEN: "true", ...Object.fromEntries(given) };
+  const given = settings(process.env);
+  const vars = { LAYBY_OPEN: "true", ...given };
   const onLog = (log) => log.level !== "debug" && console.error(`[${log.level}] ${log.message}`);
   const server = await new Server({ storage, vars, port, onLog }).start();
 

@@ -17,8 +17,7 @@
 //! | an event that is not JSON | `upstream_error` | yes |
 //! | an event of an unknown type | ignored | |
 
-use std::str::FromStr;
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
@@ -50,8 +49,8 @@ pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Opt
     if let Some(seconds) = millis.or_else(|| number("retry-after")).filter(|seconds| seconds.is_finite()) {
         return Some(whole_seconds(seconds));
     }
-    let date = httpdate::HttpDate::from_str(header("retry-after")?.trim()).ok()?;
-    let date = SystemTime::from(date).duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    let date = httpdate::parse_http_date(header("retry-after")?.trim()).ok()?;
+    let date = date.duration_since(UNIX_EPOCH).ok()?.as_secs();
     Some(u32::try_from(date.saturating_sub(now.0)).unwrap_or(u32::MAX))
 }
 

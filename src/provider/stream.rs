@@ -30,8 +30,9 @@ impl Frames {
 
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, ModelFailure> {
-        if !self.begun {
-            let Some(first) = bytes.iter().find(|b| !b.is_ascii_whitespace()) else { return Ok(Vec::new()) };
+        if !self.begun
+            && let Some(first) = bytes.iter().find(|b| !b.is_ascii_whitespace())
+        {
             self.begun = true;
             if *first == b'{' {
                 self.body = Some(Vec::new());
@@ -100,6 +101,24 @@ fn unit(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by the fuzzer: a space before a field makes another field of it, however the bytes are cut.
+    #[test]
+    fn white_space_at_the_start_counts_wherever_it_is_cut() {
+        let body = b" data: {\n\ndata: {}\n\n";
+        for cut in 0..body.len() {
+            let (one, two) = body.split_at(cut);
+            let mut frames = Frames::new();
+            let mut all = frames.push(one).unwrap();
+            all.extend(frames.push(two).unwrap());
+            assert!(matches!(&all[..], [Frame::Json(json)] if json == &serde_json::json!({})), "cut at {cut}");
+        }
+        let mut frames = Frames::new();
+        frames.push(b" \n").unwrap();
+        frames.push(b"{\"a\":").unwrap();
+        frames.push(b"1}").unwrap();
+        assert_eq!(frames.finish().unwrap(), Some(serde_json::json!({"a": 1})));
+    }
 
     #[test]
     fn half_a_character_costs_only_itself() {
