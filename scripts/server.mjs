@@ -107,10 +107,14 @@ export class Server {
             },
             env: {
               SESSION: { type: "durable-object", worker: "layby", exportName: "Session" },
+              DIRECTORY: { type: "durable-object", worker: "layby", exportName: "Directory" },
               ...Object.fromEntries(vars),
               ...Object.fromEntries(Object.keys(this.beside).map((name) => [name, { type: "worker", worker: name }])),
             },
-            exports: { Session: { type: "durable-object", storage: "sqlite" } },
+            exports: {
+              Session: { type: "durable-object", storage: "sqlite" },
+              Directory: { type: "durable-object", storage: "sqlite" },
+            },
           },
         },
         ...Object.entries(this.beside).map(([name, source]) => ({

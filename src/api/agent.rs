@@ -1,11 +1,12 @@
 //! Agents as clients describe them.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::idempotency::digest;
 use super::{Error, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
 use crate::provider::{Host, Provider, ResponseFormat, Sampling, ToolChoice};
-use crate::session::Tool;
+use crate::session::{AgentId, Tool};
 
 /// An agent: what a session needs to know to run turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,28 +58,25 @@ impl Agent {
     /// Checks what the types do not say. `at` is where the agent stands in the body.
     pub fn check(&self, at: &str) -> Result<(), Error> {
         if self.name.trim().is_empty() || self.name.chars().count() > 128 {
-            return Err(Error::invalid(format!("{at}.name"), "an agent's name has 1 to 128 characters"));
+            return Err(Error::invalid(under(at, "name"), "an agent's name has 1 to 128 characters"));
         }
         if self.tool_timeout_s == Some(0) {
             return Err(Error::invalid(
-                format!("{at}.tool_timeout_s"),
+                under(at, "tool_timeout_s"),
                 "must be at least 1 second, or null for no deadline",
             ));
         }
         if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted(_))) {
-            return Err(Error::invalid(format!("{at}.model"), "the agent needs the name of a model"));
+            return Err(Error::invalid(under(at, "model"), "the agent needs the name of a model"));
         }
         if self.model.as_ref().is_some_and(|name| !(1..=MAX_MODEL).contains(&name.len())) {
-            return Err(Error::invalid(
-                format!("{at}.model"),
-                format!("a model's name has 1 to {MAX_MODEL} bytes"),
-            ));
+            return Err(Error::invalid(under(at, "model"), format!("a model's name has 1 to {MAX_MODEL} bytes")));
         }
         if let Some((key, why)) = self.provider.as_ref().and_then(Provider::host).and_then(Host::fault) {
-            return Err(Error::invalid(format!("{at}.provider.{key}"), why));
+            return Err(Error::invalid(under(at, &format!("provider.{key}")), why));
         }
         match self.sampling().fault() {
-            Some((key, why)) => Err(Error::invalid(format!("{at}.{key}"), why)),
+            Some((key, why)) => Err(Error::invalid(under(at, key), why)),
             None => Ok(()),
         }
     }
@@ -99,6 +97,35 @@ impl Agent {
     pub fn model_name(&self) -> &str {
         self.model.as_deref().unwrap_or("scripted")
     }
+}
+
+/// The path of a key of what stands at `at`.
+pub fn under(at: &str, key: &str) -> String {
+    if at.is_empty() { key.to_string() } else { format!("{at}.{key}") }
+}
+
+/// The id of an agent that came with a session: the same for the same agent.
+pub fn inline_id(agent: &Agent) -> AgentId {
+    let json = serde_json::to_string(agent).unwrap_or_default();
+    let mut hex = digest(&json);
+    hex.truncate(32);
+    AgentId(format!("ag_{hex}"))
+}
+
+/// An agent for clients: without its secrets.
+pub fn agent_fields(id: &AgentId, agent: &Agent) -> Value {
+    let tools = agent.tools.iter().map(|AgentTool(tool)| {
+        json!({"name": tool.name, "runtime": "client", "description": tool.description, "parameters": tool.parameters,
+            "tool_timeout_s": tool.tool_timeout_s})
+    });
+    json!({
+        "id": id, "object": "agent", "name": agent.name, "instructions": agent.instructions,
+        "model": agent.model_name(), "reasoning_effort": agent.reasoning_effort,
+        "max_output_tokens": agent.max_output_tokens, "temperature": agent.temperature,
+        "tool_choice": agent.tool_choice, "parallel_tool_calls": agent.parallel_tool_calls,
+        "response_format": agent.response_format,
+        "tool_timeout_s": agent.tool_timeout_s, "tools": tools.collect::<Vec<_>>(),
+    })
 }
 
 /// Reads a list of client-side tools, in the nested form or the flat one.

@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::agent::{Agent, AgentTool, tools};
+use super::agent::{Agent, AgentTool, tools, under};
 use super::seed::{Seeds, seeds};
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
+use crate::session::AgentId;
 
 /// A session to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewSession {
     /// Its agent; none: the deployment's default.
     pub agent: Option<Agent>,
+    /// An agent of the tenant, instead.
+    pub agent_id: Option<AgentId>,
     /// Its title.
     pub title: Option<String>,
     /// Its labels.
@@ -64,11 +67,8 @@ const LOCATIONS: [&str; 9] = ["wnam", "enam", "sam", "weur", "eeur", "apac", "oc
 /// Reads the body.
 pub fn create(body: &str) -> Result<NewSession, Error> {
     let body: Body = parse(object(body)?, "")?;
-    if let Some(id) = body.agent_id {
-        return Err(Error {
-            param: Some("agent_id".into()),
-            ..Error::new(Code::NotFound, format!("there is no agent {id}"))
-        });
+    if body.agent_id.is_some() && body.agent.is_some() {
+        return Err(Error::invalid("agent_id", "a session has either agent_id or agent, not both"));
     }
     check_title(body.title.as_deref())?;
     check_labels(&body.labels)?;
@@ -78,7 +78,8 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
         return Err(Error::invalid("location_hint", format!("must be one of {}", LOCATIONS.join(", "))));
     }
     Ok(NewSession {
-        agent: body.agent.map(agent).transpose()?,
+        agent: body.agent.map(|body| agent(body, "agent")).transpose()?,
+        agent_id: body.agent_id.map(AgentId),
         title: body.title,
         labels: body.labels,
         model_override: body.model_override,
@@ -115,18 +116,19 @@ pub fn parse<T: for<'de> Deserialize<'de>>(object: Map<String, Value>, at: &str)
     })
 }
 
-fn agent(mut object: Map<String, Value>) -> Result<Agent, Error> {
+/// Reads an agent, which stands at `at` in the body.
+pub fn agent(mut object: Map<String, Value>, at: &str) -> Result<Agent, Error> {
     let list = object.remove("tools").filter(|list| !list.is_null());
     if let Some(provider) = object.get_mut("provider")
         && let Some(name) = provider.as_str()
     {
         *provider = json!({"type": "named", "name": name});
     }
-    let mut agent: Agent = parse(object, "agent")?;
+    let mut agent: Agent = parse(object, at)?;
     if let Some(list) = list {
-        agent.tools = tools(&list, "agent.tools")?.into_iter().map(AgentTool).collect();
+        agent.tools = tools(&list, &under(at, "tools"))?.into_iter().map(AgentTool).collect();
     }
-    agent.check("agent")?;
+    agent.check(at)?;
     Ok(agent)
 }
 

@@ -48,6 +48,11 @@ impl Key {
         header.map(|key| Self::header(route, key, body)).into_iter().collect()
     }
 
+    /// The key as the client gave it.
+    pub fn given(&self) -> &str {
+        self.name.rsplit(' ').next().unwrap_or_default()
+    }
+
     /// The key that a message's own id is.
     pub fn message(id: &str, body: &str) -> Self {
         Self { name: format!("message {id}"), digest: digest(body) }
@@ -77,7 +82,8 @@ pub fn session_hex(tenant: &str, key: &str) -> String {
     hex
 }
 
-fn digest(text: &str) -> String {
+/// SHA-256, in hex.
+pub fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -35,6 +35,12 @@ pub struct SessionInfo {
     /// Whether it was put away. It works on as before.
     #[serde(default)]
     pub archived: bool,
+    /// The tenant that the session belongs to.
+    #[serde(default)]
+    pub tenant: String,
+    /// Counts the changes of this row.
+    #[serde(default)]
+    pub revision: u64,
     /// When the session was made.
     pub created_at: Seconds,
     /// When one of these last changed.
@@ -47,7 +53,7 @@ pub struct SessionInfo {
 
 impl SessionInfo {
     /// Of a new session, whose agent is `agent`.
-    pub fn new(new: NewSession, agent: Agent, agent_id: AgentId, now: Seconds) -> Self {
+    pub fn new(new: NewSession, agent: Agent, agent_id: AgentId, tenant: String, now: Seconds) -> Self {
         Self {
             agent,
             agent_id,
@@ -56,6 +62,8 @@ impl SessionInfo {
             title: new.title,
             labels: new.labels,
             archived: false,
+            tenant,
+            revision: 0,
             created_at: now,
             updated_at: now,
             expires_at: new.expires_in.map(|seconds| now.after(seconds)),
@@ -70,7 +78,7 @@ impl SessionInfo {
 
     /// The row with the changes.
     pub fn patched(&self, patch: Patch, now: Seconds) -> Result<Self, Error> {
-        let mut next = Self { updated_at: now, ..self.clone() };
+        let mut next = Self { updated_at: now, revision: self.revision.saturating_add(1), ..self.clone() };
         for (key, value) in patch.labels.into_iter().flatten() {
             if value.is_empty() {
                 next.labels.remove(&key);
@@ -130,7 +138,7 @@ mod tests {
         );
         let new = new.unwrap();
         let agent = new.agent.clone().unwrap();
-        SessionInfo::new(new, agent, AgentId("ag_1".into()), Seconds(100))
+        SessionInfo::new(new, agent, AgentId("ag_1".into()), "t".into(), Seconds(100))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod agent;
 mod create;
+mod directory;
 mod error;
 mod event;
 mod idempotency;
@@ -13,8 +14,9 @@ mod route;
 mod seed;
 mod view;
 
-pub use agent::{Agent, AgentTool};
+pub use agent::{Agent, AgentTool, inline_id};
 pub use create::{NewSession, check_labels, create, object};
+pub use directory::{AgentRecord, PageQuery, SessionsQuery, Summary, Told, list_page, new_agent};
 pub use error::{Code, Error};
 pub use event::{Command, command};
 pub use idempotency::{KEPT, Key, Remembered, session_hex};

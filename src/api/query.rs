@@ -55,7 +55,7 @@ impl Query {
     }
 
     /// Refuses parameters that the route does not know.
-    fn only(&self, known: &[&str]) -> Result<(), Error> {
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), Error> {
         match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             Some((key, _)) => Err(Error::invalid(
                 key.clone(),
@@ -65,7 +65,7 @@ impl Query {
         }
     }
 
-    fn limit(&self, name: &str, default: usize) -> Result<usize, Error> {
+    pub(super) fn limit(&self, name: &str, default: usize) -> Result<usize, Error> {
         let Some(text) = self.get(name) else { return Ok(default) };
         match text.parse() {
             Ok(limit @ 1..=1000) => Ok(limit),
@@ -73,7 +73,7 @@ impl Query {
         }
     }
 
-    fn flag(&self, name: &str, default: bool) -> Result<bool, Error> {
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, Error> {
         match self.get(name) {
             None => Ok(default),
             Some("true" | "1") => Ok(true),
@@ -82,14 +82,19 @@ impl Query {
         }
     }
 
+    pub(super) fn descending(&self, default: bool) -> Result<bool, Error> {
+        match self.get("order") {
+            None => Ok(default),
+            Some("asc") => Ok(false),
+            Some("desc") => Ok(true),
+            Some(_) => Err(Error::invalid("order", "order must be asc or desc")),
+        }
+    }
+
     /// As the query of a list of items.
     pub fn items(&self) -> Result<ItemsQuery, Error> {
         self.only(&["limit", "after", "before", "order"])?;
-        let descending = match self.get("order") {
-            None | Some("asc") => false,
-            Some("desc") => true,
-            Some(_) => return Err(Error::invalid("order", "order must be asc or desc")),
-        };
+        let descending = self.descending(false)?;
         let text = |name| self.get(name).map(str::to_string);
         Ok(ItemsQuery {
             limit: self.limit("limit", 100)?,

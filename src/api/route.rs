@@ -9,6 +9,12 @@ pub enum Route {
     Health,
     /// `/v1/sessions`
     Sessions,
+    /// `/v1/agents`
+    Agents,
+    /// `/v1/agents/{id}`
+    TenantAgent(String),
+    /// `/v1/usage`
+    Usage,
     /// `/v1/sessions/{id}`
     Session(String),
     /// `/v1/sessions/{id}/items`
@@ -61,6 +67,9 @@ impl Route {
         let route = match parts.as_slice() {
             ["health"] => Route::Health,
             ["v1", "sessions"] => Route::Sessions,
+            ["v1", "agents"] => Route::Agents,
+            ["v1", "agents", id] => Route::TenantAgent((*id).to_string()),
+            ["v1", "usage"] => Route::Usage,
             ["v1", "sessions", id] => Route::Session((*id).to_string()),
             ["v1", "sessions", id, "items"] => Route::Items((*id).to_string()),
             ["v1", "sessions", id, "events"] => Route::Events((*id).to_string()),
@@ -81,20 +90,24 @@ impl Route {
     /// The methods of a route.
     pub fn methods(&self) -> &'static [Method] {
         match self {
-            Route::Health | Route::Items(_) | Route::Stream(_) | Route::Socket(_) | Route::Agent(_) => {
-                &[Method::Get]
-            }
-            Route::Sessions | Route::Fork(_) => &[Method::Post],
+            Route::Health
+            | Route::Usage
+            | Route::Items(_)
+            | Route::Stream(_)
+            | Route::Socket(_)
+            | Route::Agent(_) => &[Method::Get],
+            Route::Sessions | Route::Agents => &[Method::Get, Method::Post],
+            Route::Fork(_) => &[Method::Post],
             Route::Queued(..) | Route::Call(..) => &[Method::Delete],
             Route::Events(_) => &[Method::Get, Method::Post],
-            Route::Session(_) => &[Method::Get, Method::Patch, Method::Delete],
+            Route::Session(_) | Route::TenantAgent(_) => &[Method::Get, Method::Patch, Method::Delete],
         }
     }
 
     /// The session that the request is about.
     pub fn session(&self) -> Option<&str> {
         match self {
-            Route::Health | Route::Sessions => None,
+            Route::Health | Route::Sessions | Route::Agents | Route::TenantAgent(_) | Route::Usage => None,
             Route::Session(id)
             | Route::Items(id)
             | Route::Events(id)

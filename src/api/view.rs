@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::SessionInfo;
+use super::agent::agent_fields;
 use crate::session::{Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Session, Status};
 
 /// A whole answer.
@@ -107,18 +108,9 @@ pub fn nested(item: &Item, status: Status) -> Value {
     shown
 }
 
-/// The agent without its secrets.
+/// The agent of a session, without its secrets.
 pub fn agent_view(info: &SessionInfo) -> Value {
-    let agent = &info.agent;
-    let tools = agent.tools.iter().map(|tool| {
-        json!({"name": tool.0.name, "runtime": "client", "description": tool.0.description, "parameters": tool.0.parameters})
-    });
-    json!({
-        "id": info.agent_id, "object": "agent", "name": agent.name, "instructions": agent.instructions,
-        "model": agent.model_name(), "reasoning_effort": agent.reasoning_effort,
-        "max_output_tokens": agent.max_output_tokens, "temperature": agent.temperature,
-        "tool_timeout_s": agent.tool_timeout_s, "tools": tools.collect::<Vec<_>>(),
-    })
+    agent_fields(&info.agent_id, &info.agent)
 }
 
 /// The answer to an input that was taken. `cursor` is the position just before what it causes.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use worker::{AbortController, Delay, Env, State, WebSocket};
 
 use super::bridge::END;
+use super::listing::Listing;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{self, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery};
+use crate::api::{self, Agent, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery, Summary};
 use crate::provider::Sampling;
 use crate::session::{
     Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
@@ -48,6 +49,8 @@ pub struct Live {
     pub session: Session,
     /// What seldom changes.
     pub info: SessionInfo,
+    /// What the directory knows of it.
+    pub listing: Listing,
     request: Option<AbortController>,
     unsaved: usize,
     saved_at: u64,
@@ -63,12 +66,13 @@ impl Driver {
         Self { state, env, store, live: RefCell::new(None), alarm_at, copying: Cell::new(false) }
     }
 
-    /// Makes the session.
-    pub fn create(
+    /// Makes the session. `agent` came with it, and may be had by others.
+    pub async fn create(
         self: &Rc<Self>,
         id: SessionId,
         info: SessionInfo,
         seeds: Seeds,
+        agent: Option<Agent>,
         keys: &[Key],
     ) -> Result<Reply, Error> {
         let state = crate::session::State::new(info.created_at);
@@ -76,7 +80,9 @@ impl Driver {
         if let Some(message) = seeds.message {
             self.perform(Input::Message(message))?;
         }
-        self.made(keys)
+        let made = self.made(keys)?;
+        self.tell_all(agent).await; // who does not hear it now is told again
+        Ok(made)
     }
 
     /// Makes the session from a state whose records are stored, and a first input.
@@ -96,7 +102,7 @@ impl Driver {
         self.arm(effects.alarm.map(|alarm| alarm.at()));
         // Nobody has seen anything of it yet, so there is nothing to publish.
         let session = Session::load(id, session.settings, session.state, Vec::new());
-        *self.live.borrow_mut() = Some(Live::new(session, info));
+        *self.live.borrow_mut() = Some(Live::new(session, info, Listing::default()));
         Ok(())
     }
 
@@ -114,7 +120,7 @@ impl Driver {
         }
         let exists =
             || Error::new(Code::AlreadyExists, "the session that this key once made exists; use a new key");
-        self.answered(keys)?.map(Some).ok_or_else(exists)
+        self.store.answers.given(keys)?.map(Some).ok_or_else(exists)
     }
 
     /// Loads the session if this instance has not yet, and goes on with what a dead instance left behind.
@@ -122,11 +128,17 @@ impl Driver {
         if self.live.borrow().is_some() {
             return Ok(());
         }
-        let Some(Stored { id, info, state, open }) = self.store.load()? else { return Err(Error::no_session(id)) };
+        let Some(Stored { id, info, state, open, told }) = self.store.load()? else {
+            return Err(Error::no_session(id));
+        };
         worker::console_debug!("{id} woke, {} rows read", self.store.sql.take_read());
         let session = Session::load(id, info.settings(), state, open);
-        *self.live.borrow_mut() = Some(Live::new(session, info));
-        self.perform(Input::Recover).map(drop)
+        *self.live.borrow_mut() = Some(Live::new(session, info, Listing::stored(told)));
+        self.perform(Input::Recover)?;
+        if let Some(live) = self.live.borrow_mut().as_mut().filter(|live| live.is_untold()) {
+            self.tell(live);
+        }
+        Ok(())
     }
 
     /// Takes what a client wants, once: under a key that was used before the first answer is given again.
@@ -148,6 +160,7 @@ impl Driver {
             live.session.settings = info.settings();
             live.info = info;
             self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
+            self.tell(live);
             drop(slot);
             self.snapshot(&SnapshotQuery::default())
         })
@@ -161,7 +174,7 @@ impl Driver {
     }
 
     fn once(self: &Rc<Self>, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
-        if let Some(again) = self.answered(keys)? {
+        if let Some(again) = self.store.answers.given(keys)? {
             return Ok(again);
         }
         let reply = act()?;
@@ -170,21 +183,9 @@ impl Driver {
         Ok(reply)
     }
 
-    /// The answer that was given under one of the keys.
-    fn answered(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
-        for key in keys {
-            if let Some(again) = key.judge(self.store.remembered(key)?)? {
-                return Ok(Some(again));
-            }
-        }
-        Ok(None)
-    }
-
     fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
         let now = clock::now();
-        for key in keys {
-            self.store.remember(key, &key.remember(reply), now)?;
-        }
+        self.store.answers.keep(keys, reply, now)?;
         // A turn sets an alarm, and that will see to the rest.
         if !keys.is_empty() && self.alarm_at.get().is_none() {
             self.arm(self.due(now, Some(now.after(KEPT))));
@@ -211,13 +212,8 @@ impl Driver {
             return Err(e.into());
         }
         self.arm(effects.alarm.map(|alarm| alarm.at()));
-        if effects.erase {
-            let (driver, id) = (self.clone(), live.session.id.clone());
-            self.state.wait_until(async move {
-                if let Err(error) = driver.delete(id.as_str()).await {
-                    worker::console_error!("{id} could not be erased: {}", error.message);
-                }
-            });
+        if !effects.append.is_empty() {
+            self.tell(live);
         }
         if (effects.cancel || effects.sample.is_some())
             && let Some(request) = live.request.take()
@@ -310,7 +306,7 @@ impl Driver {
 
     /// Sees to it that the alarm goes off in time. One that is set already and earlier stays: it is cheaper to let it
     /// find nothing to do than to write it anew with every step.
-    fn arm(&self, at: Option<Seconds>) {
+    pub fn arm(&self, at: Option<Seconds>) {
         let now = clock::now();
         let Some(due) = at.map(|at| at.max(now)) else { return };
         if self.alarm_at.get().is_some_and(|at| at > now && at <= due) {
@@ -342,8 +338,12 @@ impl Driver {
         }
         self.wake("")?;
         self.perform(Input::Alarm)?;
+        if self.is_over() {
+            return self.delete(&[]).await.map(drop);
+        }
+        self.settle_listing().await?;
         let now = clock::now();
-        let sweep = self.store.sweep(now)?;
+        let sweep = self.store.answers.sweep(now)?;
         self.arm(self.due(now, sweep));
         Ok(())
     }
@@ -379,8 +379,11 @@ impl Driver {
         live.request.as_ref().filter(|_| current).map(|request| f(live, request))
     }
 
-    /// `DELETE /v1/sessions/{id}`.
-    pub async fn delete(&self, id: &str) -> Result<Reply, Error> {
+    /// `DELETE /v1/sessions/{id}`. First from the list, so that it never shows a session that is no more.
+    pub async fn delete(&self, keys: &[Key]) -> Result<Reply, Error> {
+        let found = self.live.borrow().as_ref().map(|live| (live.session.id.0.clone(), live.info.clone()));
+        let (id, info) = found.ok_or_else(Error::deleted)?;
+        self.unlist(&id, &info, keys).await?;
         if let Some(request) = self.live.borrow_mut().take().and_then(|live| live.request) {
             request.abort();
         }
@@ -403,9 +406,23 @@ impl Driver {
 }
 
 impl Live {
-    fn new(session: Session, info: SessionInfo) -> Self {
+    /// Whether the directory may not know the session as it is.
+    fn is_untold(&self) -> bool {
+        self.listing.stored != Some(Summary::of(&self.info, &self.session).version)
+    }
+
+    fn new(session: Session, info: SessionInfo, listing: Listing) -> Self {
         let now = clock::millis();
-        Self { session, info, request: None, unsaved: 0, saved_at: now, published_at: 0, flush_is_due: false }
+        Self {
+            session,
+            info,
+            listing,
+            request: None,
+            unsaved: 0,
+            saved_at: now,
+            published_at: 0,
+            flush_is_due: false,
+        }
     }
 }
 

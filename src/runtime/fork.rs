@@ -141,7 +141,12 @@ impl Driver {
                 None => {
                     let info = page.info.fork(fork.title, clock::now());
                     self.begin(id, info, state.clone(), Input::Forked)?;
-                    return self.made(keys);
+                    if let Some(live) = self.live.borrow_mut().as_mut() {
+                        live.listing.inherits = true;
+                    }
+                    let made = self.made(keys)?;
+                    self.tell_all(None).await;
+                    return Ok(made);
                 }
             }
         }

@@ -7,6 +7,8 @@ use crate::api::{Code, Error, MAX_BODY, Query, Reply};
 
 /// The header that names the session to its object.
 pub const SESSION: &str = "x-layby-session";
+/// The header that names the tenant to a session's object.
+pub const TENANT: &str = "x-layby-tenant";
 /// The header that names to an object the session of which it is to become a copy.
 pub const SOURCE: &str = "x-layby-source";
 /// The header by which a repeated request is known.

@@ -1,12 +1,15 @@
 //! Ring 2: the only code that names the platform. It performs what the rings inside decide, and decides nothing itself.
 
 mod ai;
+mod answers;
 mod body;
 mod bridge;
 mod clock;
+mod directory;
 mod driver;
 mod fork;
 mod http;
+mod listing;
 mod model;
 mod poll;
 mod reads;

@@ -1,12 +1,13 @@
 //! The stateless worker: finds out who asks and about what, and hands the request to the session's object.
 
+use serde::{Deserialize, Serialize};
 use worker::{Context, Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub, event};
 
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE};
-use super::{body, clock, poll, socket};
-use crate::api::{self, Code, Error, Method, Reply, Route};
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE, TENANT};
+use super::{body, clock, directory, poll, socket};
+use crate::api::{self, AgentRecord, Code, Error, Key, Method, Reply, Route};
 use crate::config::Config;
-use crate::session::{Mint, SessionId};
+use crate::session::{AgentId, Mint, SessionId};
 
 #[event(fetch)]
 async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response> {
@@ -35,11 +36,11 @@ async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response
     }
     let config = config(env)?;
     let tenant = config.tenant(http::header(&req, "authorization").as_deref())?;
-    let Some(id) = route.session() else { return create(req, env, &tenant, request_id).await };
+    let Some(id) = route.session() else { return tenants(req, &route, method, env, &tenant, request_id).await };
     if !is_session_id(id) {
         return Err(Error::no_session(id));
     }
-    let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint: None, id: id.to_string() };
+    let object = Object::named(env, &format!("{tenant}/{id}"));
     match (&route, method) {
         (Route::Fork(_), _) => fork(object, req, &tenant, request_id).await,
         (Route::Stream(_), _) => body::stream(object, &req, &config, request_id).await,
@@ -54,19 +55,74 @@ async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response
     }
 }
 
+/// What is about a tenant and not about one session.
+async fn tenants(
+    mut req: Request,
+    route: &Route,
+    method: Method,
+    env: &Env,
+    tenant: &str,
+    request_id: &str,
+) -> Result<Response, Error> {
+    if (route, method) == (&Route::Sessions, Method::Post) {
+        return create(req, env, tenant, request_id).await;
+    }
+    let body = match method {
+        Method::Post | Method::Patch => {
+            http::must_be_json(&req)?;
+            Some(http::body(&mut req).await?)
+        }
+        Method::Get | Method::Delete => None,
+    };
+    Object::directory(env, tenant).send(&req, body, request_id).await
+}
+
+/// What the object of a new session is told.
+#[derive(Serialize, Deserialize)]
+pub struct NewSession {
+    /// Whose it is.
+    pub tenant: String,
+    /// What was posted.
+    pub body: String,
+    /// The agent that was meant by its id.
+    pub agent: Option<AgentRecord>,
+}
+
 async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> Result<Response, Error> {
     http::must_be_json(&req)?;
     let body = http::body(&mut req).await?;
     // Refused here already, so that a bad request makes no object.
-    let hint = api::create(&body)?.location_hint;
+    let new = api::create(&body)?;
+    let agent = match &new.agent_id {
+        Some(id) => Some(agent(env, tenant, id).await?),
+        None => None,
+    };
     // A keyed request finds the session that it made the first time.
     let key = http::header(&req, IDEMPOTENCY_KEY);
     let id = match &key {
         Some(key) => format!("sess_{}", api::session_hex(tenant, key)),
         None => SessionId::mint(&mut clock::Ids).0,
     };
-    let object = Object { env: env.clone(), name: format!("{tenant}/{id}"), hint, id };
-    object.send(&req, Some(body), request_id).await
+    let object = Object { hint: new.location_hint, ..Object::named(env, &format!("{tenant}/{id}")) };
+    let envelope = NewSession { tenant: tenant.to_string(), body, agent };
+    object.send(&req, Some(serde_json::to_string(&envelope).map_err(internal)?), request_id).await
+}
+
+/// An agent of the tenant, secrets included.
+async fn agent(env: &Env, tenant: &str, id: &AgentId) -> Result<AgentRecord, Error> {
+    let missing = || Error {
+        param: Some("agent_id".into()),
+        ..Error::new(Code::NotFound, format!("there is no agent {id}"))
+    };
+    if !id.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Err(missing());
+    }
+    let mut answer = Object::directory(env, tenant).get(&format!("{}{id}", directory::AGENTS)).await?;
+    match answer.status_code() {
+        200 => serde_json::from_str(&answer.text().await.map_err(internal)?).map_err(internal),
+        404 => Err(missing()),
+        status => Err(Error::relayed(status, "")),
+    }
 }
 
 /// Asks the object of a new session to become a copy of `source`.
@@ -91,6 +147,7 @@ async fn fork(source: Object, mut req: Request, tenant: &str, request_id: &str) 
 #[derive(Clone)]
 pub struct Object {
     env: Env,
+    binding: &'static str,
     /// The object's: tenant and session.
     pub name: String,
     hint: Option<String>,
@@ -102,11 +159,16 @@ impl Object {
     /// The object of that name.
     pub fn named(env: &Env, name: &str) -> Self {
         let id = name.rsplit('/').next().unwrap_or_default().to_string();
-        Self { env: env.clone(), name: name.to_string(), hint: None, id }
+        Self { env: env.clone(), binding: "SESSION", name: name.to_string(), hint: None, id }
+    }
+
+    /// The directory of a tenant.
+    pub fn directory(env: &Env, tenant: &str) -> Self {
+        Self { binding: "DIRECTORY", ..Self::named(env, tenant) }
     }
 
     fn stub(&self) -> worker::Result<Stub> {
-        let namespace = self.env.durable_object("SESSION")?;
+        let namespace = self.env.durable_object(self.binding)?;
         match &self.hint {
             Some(hint) => namespace.get_by_name_with_location_hint(&self.name, hint),
             None => namespace.get_by_name(&self.name),
@@ -121,6 +183,28 @@ impl Object {
     /// Asks for something that only objects ask each other for.
     pub async fn get(&self, path: &str) -> Result<Response, Error> {
         self.fetch(self.request(path, HttpMethod::Get, None, "").map_err(internal)?).await
+    }
+
+    /// Tells an object something that only objects tell each other.
+    pub async fn post(&self, path: &str, body: String) -> Result<Response, Error> {
+        self.fetch(self.request(path, HttpMethod::Post, Some(body), "").map_err(internal)?).await
+    }
+
+    /// Asks an object to forget something, and to keep its answer under the keys.
+    pub async fn delete(&self, path: &str, keys: &[Key]) -> Result<Response, Error> {
+        let mut request = self.request(path, HttpMethod::Delete, None, "").map_err(internal)?;
+        if let Some(key) = keys.first() {
+            let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, key.given()));
+            set.map_err(internal)?;
+        }
+        self.fetch(request).await
+    }
+
+    /// Asks for an answer that was kept under a key.
+    pub async fn kept(&self, path: &str, key: &str) -> Result<Response, Error> {
+        let mut request = self.request(path, HttpMethod::Get, None, "").map_err(internal)?;
+        request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, key)).map_err(internal)?;
+        self.fetch(request).await
     }
 
     fn forward(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Request, Error> {
@@ -161,6 +245,7 @@ impl Object {
     ) -> worker::Result<Request> {
         let headers = Headers::new();
         headers.set(SESSION, &self.id)?;
+        headers.set(TENANT, self.name.split('/').next().unwrap_or_default())?;
         headers.set(REQUEST_ID, request_id)?;
         let mut init = RequestInit::new();
         init.with_method(method).with_headers(headers).with_body(body.map(Into::into));

@@ -12,12 +12,12 @@ use worker::{
 };
 
 use super::driver::Driver;
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE};
-use super::router::Object;
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE, TENANT};
+use super::router::{NewSession, Object};
 use super::{clock, fork, router};
-use crate::api::{self, Error, Key, Method, Reply, Route, SessionInfo};
+use crate::api::{self, Code, Error, Key, Method, Reply, Route, SessionInfo};
 use crate::provider::Sampling;
-use crate::session::{AgentId, CallId, Input, ItemId, SessionId};
+use crate::session::{CallId, Input, ItemId, SessionId};
 
 /// The object.
 #[durable_object]
@@ -80,7 +80,7 @@ impl Session {
             let body = http::body(&mut req).await?;
             let location = format!("/v1/sessions/{id}");
             let made = match http::header(&req, SOURCE) {
-                None => self.create(SessionId(id), &body, &Key::of("create", key, &body)?)?,
+                None => self.create(SessionId(id), &body, key).await?,
                 Some(source) => {
                     let source = Object::named(&self.env, &source);
                     driver.fork(SessionId(id), &source, &body, &Key::of("fork", key, &body)?).await?
@@ -88,13 +88,19 @@ impl Session {
             };
             return respond(made.with("location", location));
         }
+        if let (Err(gone), Some(key), Method::Delete) = (driver.wake(&id), key, method)
+            && gone.code == Code::NotFound
+        {
+            let tenant = http::header(&req, TENANT).unwrap_or_default();
+            return respond(driver.goodbye(&id, &tenant, key).await?);
+        }
         driver.wake(&id)?;
         if driver.is_over() {
-            driver.delete(&id).await?;
+            driver.delete(&[]).await?;
             return Err(Error::no_session(&id));
         }
         let reply = match (route, method) {
-            (Route::Session(_), Method::Delete) => driver.delete(&id).await?,
+            (Route::Session(_), Method::Delete) => driver.delete(&Key::of("delete", key, &id)?).await?,
             (Route::Session(_), Method::Patch) => {
                 let body = http::body(&mut req).await?;
                 driver.patch(api::patch(&body)?, &Key::of("patch", key, &body)?)?
@@ -122,24 +128,41 @@ impl Session {
                 driver.take(command.input, &keys)?
             }
             (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
-            (Route::Health | Route::Sessions | Route::Socket(_) | Route::Fork(_), _) => {
+            (
+                Route::Health
+                | Route::Sessions
+                | Route::Agents
+                | Route::TenantAgent(_)
+                | Route::Usage
+                | Route::Socket(_)
+                | Route::Fork(_),
+                _,
+            ) => {
                 return Err(Error::no_session(&id));
             }
         };
         respond(reply)
     }
 
-    fn create(&self, id: SessionId, body: &str, keys: &[Key]) -> Result<Reply, Error> {
-        if let Some(again) = self.driver.created(keys)? {
+    async fn create(&self, id: SessionId, envelope: &str, key: Option<&str>) -> Result<Reply, Error> {
+        let NewSession { tenant, body, agent } = serde_json::from_str(envelope).map_err(router::internal)?;
+        let keys = Key::of("create", key, &body)?;
+        if let Some(again) = self.driver.created(&keys)? {
             return Ok(again);
         }
-        let mut new = api::create(body)?;
+        let mut new = api::create(&body)?;
         let config = router::config(&self.env)?;
-        let agent = new.agent.take().unwrap_or_else(|| config.default_agent());
+        let (agent_id, agent, inline) = match agent {
+            Some(known) => (known.id, known.agent, None),
+            None => {
+                let agent = new.agent.take().unwrap_or_else(|| config.default_agent());
+                (api::inline_id(&agent), agent.clone(), Some(agent))
+            }
+        };
         let seeds = std::mem::take(&mut new.seeds);
-        let info = SessionInfo::new(new, agent, AgentId::mint(&mut clock::Ids), clock::now());
+        let info = SessionInfo::new(new, agent, agent_id, tenant, clock::now());
         config.check(&info, &Sampling::default())?;
-        self.driver.create(id, info, seeds, keys)
+        self.driver.create(id, info, seeds, inline, &keys).await
     }
 
     /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between

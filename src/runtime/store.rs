@@ -8,12 +8,13 @@
 use serde::{Deserialize, Serialize};
 use worker::{SqlStorageValue, Storage};
 
+use super::answers::Answers;
 use super::rows::{Row, Sql, maybe, number, text};
-use crate::api::{KEPT, Key, Remembered, SessionInfo};
+use crate::api::SessionInfo;
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, ResponseId, Role, Seconds, Seq, SessionId,
-    Source, Started, State, Status, Unreadable,
+    CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, ResponseId, Role, Seq, SessionId, Source,
+    Started, State, Status, Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
@@ -22,7 +23,6 @@ const CHUNK: usize = 1_000_000;
 const CHECKPOINT: usize = 1_800_000;
 
 const SCHEMA: &str = "
-    CREATE TABLE IF NOT EXISTS answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
         item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
@@ -35,6 +35,8 @@ const SCHEMA: &str = "
 pub struct Store {
     /// The object's SQL.
     pub sql: Sql,
+    /// Answers that were given under a key.
+    pub answers: Answers,
 }
 
 /// What is loaded when an object wakes: some small rows, however long the transcript is.
@@ -47,6 +49,8 @@ pub struct Stored {
     pub state: State,
     /// Open items as of the last checkpoint.
     pub open: Vec<Open>,
+    /// The version of the summary that the directory is known to have.
+    pub told: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -65,7 +69,8 @@ struct Checkpoint {
 impl Store {
     /// Over the object's SQL.
     pub fn new(storage: Storage) -> Self {
-        Self { sql: Sql::new(storage) }
+        let sql = Sql::new(storage);
+        Self { answers: Answers::new(sql.clone()), sql }
     }
 
     /// Reads what is needed to go on; none if the session was never made.
@@ -74,22 +79,24 @@ impl Store {
         if made.is_empty() {
             return Ok(None);
         }
-        let (mut head, mut state, mut checkpoint) = (None, None, None);
+        let (mut head, mut state, mut checkpoint, mut told) = (None, None, None, None);
         for mut row in self.sql.query("SELECT name, value FROM cell", Vec::new())? {
             match row.text().as_str() {
                 "session" => head = Some(json::<Head>(&row.text())?),
                 "state" => state = Some(json::<State>(&row.text())?),
+                "told" => told = Some(json::<u64>(&row.text())?),
                 "open" => checkpoint = Some(json::<Checkpoint>(&row.text())?),
                 _ => {}
             }
         }
         let (Some(head), Some(state)) = (head, state) else { return Ok(None) };
         let open = checkpoint.map(|checkpoint| still_open(checkpoint, &state)).unwrap_or_default();
-        Ok(Some(Stored { id: head.id, info: head.info, state, open }))
+        Ok(Some(Stored { id: head.id, info: head.info, state, open, told }))
     }
 
     /// Makes the tables. Only `create` makes a session of them.
     pub fn prepare(&self) -> Result<(), Unreadable> {
+        self.answers.prepare()?;
         self.sql.query(SCHEMA, Vec::new()).map(drop)
     }
 
@@ -114,6 +121,11 @@ impl Store {
         self.set("session", &Head { id: id.clone(), info: info.clone() })
     }
 
+    /// Remembers which version of the summary the directory has.
+    pub fn set_told(&self, version: u64) -> Result<(), Unreadable> {
+        self.set("told", &version)
+    }
+
     /// Takes records over that lead to no state yet.
     pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
         records.iter().try_for_each(|record| self.insert(record))
@@ -127,26 +139,6 @@ impl Store {
             }
             self.set("state", state)
         })
-    }
-
-    /// The answer that a request got under a key.
-    pub fn remembered(&self, key: &Key) -> Result<Option<Remembered>, Unreadable> {
-        let mut rows = self.sql.query("SELECT value FROM answer WHERE name = ?", vec![text(&*key.name)])?;
-        rows.first_mut().map(|row| json(&row.text())).transpose()
-    }
-
-    /// Forgets the answers that have been kept long enough. Returns when the next one will have been.
-    pub fn sweep(&self, now: Seconds) -> Result<Option<Seconds>, Unreadable> {
-        self.sql.query("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
-        let mut oldest = self.sql.query("SELECT MIN(at) FROM answer", Vec::new())?;
-        Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(KEPT)))
-    }
-
-    /// Keeps an answer.
-    pub fn remember(&self, key: &Key, answer: &Remembered, now: Seconds) -> Result<(), Unreadable> {
-        let value = serde_json::to_string(answer).map_err(|e| Unreadable::Storage(e.to_string()))?;
-        let args = vec![text(&*key.name), number(now.0), text(value)];
-        self.sql.query("INSERT INTO answer (name, at, value) VALUES (?, ?, ?)", args).map(drop)
     }
 
     /// Remembers the open items.

@@ -249,6 +249,19 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// What is more here than there.
+    pub fn less(self, other: Usage) -> Usage {
+        Usage {
+            input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
+            total_tokens: self.total_tokens.saturating_sub(other.total_tokens),
+            cached_tokens: self.cached_tokens.saturating_sub(other.cached_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_sub(other.reasoning_tokens),
+        }
+    }
+}
+
 impl Entry {
     /// Where the `Queued` record of the message stands that enters the transcript here.
     pub fn held(&self) -> Option<Seq> {

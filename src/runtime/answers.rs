@@ -1,0 +1,61 @@
+//! Answers that were given under a key, in a table of their object.
+
+use super::rows::{Row, Sql, number, text};
+use crate::api::{Error, KEPT, Key, Remembered, Reply};
+use crate::session::{Seconds, Unreadable};
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
+";
+
+/// The table.
+#[derive(Clone)]
+pub struct Answers {
+    sql: Sql,
+}
+
+impl Answers {
+    /// Over the object's SQL.
+    pub fn new(sql: Sql) -> Self {
+        Self { sql }
+    }
+
+    /// Makes the table.
+    pub fn prepare(&self) -> Result<(), Unreadable> {
+        self.sql.query(SCHEMA, Vec::new()).map(drop)
+    }
+
+    /// The answer that was given under one of the keys.
+    pub fn given(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
+        for key in keys {
+            let mut rows = self.sql.query("SELECT value FROM answer WHERE name = ?", vec![text(&*key.name)])?;
+            let remembered: Option<Remembered> = rows
+                .first_mut()
+                .map(|row| serde_json::from_str(&row.text()))
+                .transpose()
+                .map_err(|e| Unreadable::Storage(format!("a kept answer cannot be read: {e}")))?;
+            if let Some(again) = key.judge(remembered)? {
+                return Ok(Some(again));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps an answer under the keys.
+    pub fn keep(&self, keys: &[Key], reply: &Reply, now: Seconds) -> Result<(), Unreadable> {
+        for key in keys {
+            let value =
+                serde_json::to_string(&key.remember(reply)).map_err(|e| Unreadable::Storage(e.to_string()))?;
+            let args = vec![text(&*key.name), number(now.0), text(value)];
+            self.sql.query("INSERT INTO answer (name, at, value) VALUES (?, ?, ?)", args)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the answers that have been kept long enough. Returns when the next one will have been.
+    pub fn sweep(&self, now: Seconds) -> Result<Option<Seconds>, Unreadable> {
+        self.sql.query("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
+        let mut oldest = self.sql.query("SELECT MIN(at) FROM answer", Vec::new())?;
+        Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(KEPT)))
+    }
+}

@@ -1,0 +1,378 @@
+//! The directory's object: one per tenant. Lists its sessions, keeps its agents, and counts what was used.
+//!
+//! Always true: a summary never replaces a newer one; a session that was deleted does not come back by a summary that was
+//! under way; what a session has used is counted once, also after it is gone. It is asked when sessions are made, listed
+//! and deleted, and told when one comes to rest, never on the way of an event.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use worker::{DurableObject, Env, Request, Response, SqlStorageValue, State, durable_object};
+
+use super::answers::Answers;
+use super::clock;
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID};
+use super::router::internal;
+use super::rows::{Row, Sql, number, text};
+use crate::api::{
+    self, AgentRecord, Code, Error, KEPT, Key, Method, PageQuery, Reply, Route, SessionsQuery, Summary, Told,
+    list_page,
+};
+use crate::session::{AgentId, Mint, Unreadable, Usage};
+
+/// Where sessions tell their summaries, and say goodbye. No route for clients.
+pub const SESSIONS: &str = "/own/sessions";
+/// Where an agent is read with its secrets. No route for clients.
+pub const AGENTS: &str = "/own/agents/";
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS session (id TEXT PRIMARY KEY, version INTEGER NOT NULL, created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL, agent_id TEXT NOT NULL, agent_name TEXT NOT NULL, status TEXT NOT NULL,
+        archived INTEGER NOT NULL, words TEXT NOT NULL, summary TEXT NOT NULL) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS created ON session (created_at, id);
+    CREATE TABLE IF NOT EXISTS agent (id TEXT PRIMARY KEY, listed INTEGER NOT NULL, created_at INTEGER NOT NULL,
+        record TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS used (day INTEGER PRIMARY KEY, usage TEXT NOT NULL);
+";
+
+/// The object.
+#[durable_object]
+pub struct Directory {
+    state: State,
+    sql: Sql,
+    answers: Answers,
+}
+
+// A caught panic leaves no state behind: everything is in storage.
+impl std::panic::UnwindSafe for Directory {}
+impl std::panic::RefUnwindSafe for Directory {}
+
+impl DurableObject for Directory {
+    fn new(state: State, _env: Env) -> Self {
+        let sql = Sql::new(state.storage());
+        Self { state, answers: Answers::new(sql.clone()), sql }
+    }
+
+    async fn fetch(&self, req: Request) -> worker::Result<Response> {
+        let request_id = http::header(&req, REQUEST_ID).unwrap_or_default();
+        let reply = match self.answer(req).await {
+            Ok(reply) => reply,
+            Err(error) => error.reply(&request_id),
+        };
+        http::respond(reply)
+    }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        let swept = self.prepare().and_then(|()| self.answers.sweep(clock::now()));
+        match swept {
+            Ok(next) => self.wake_at(next.map(|at| at.0)).await?,
+            Err(e) => return Err(e.to_string().into()),
+        }
+        Response::empty()
+    }
+
+    async fn websocket_message(
+        &self,
+        _: worker::WebSocket,
+        _: worker::WebSocketIncomingMessage,
+    ) -> worker::Result<()> {
+        Ok(()) // nobody connects to it
+    }
+
+    async fn websocket_close(&self, _: worker::WebSocket, _: usize, _: String, _: bool) -> worker::Result<()> {
+        Ok(())
+    }
+
+    async fn websocket_error(&self, _: worker::WebSocket, _: worker::Error) -> worker::Result<()> {
+        Ok(())
+    }
+}
+
+impl Directory {
+    fn prepare(&self) -> Result<(), Unreadable> {
+        self.answers.prepare()?;
+        self.sql.query(SCHEMA, Vec::new()).map(drop)
+    }
+
+    async fn answer(&self, mut req: Request) -> Result<Reply, Error> {
+        self.prepare()?;
+        let path = req.path();
+        let query = http::query(&req);
+        let key = http::header(&req, IDEMPOTENCY_KEY);
+        let key = key.as_deref();
+        if path == SESSIONS {
+            let body = http::body(&mut req).await?;
+            self.told(serde_json::from_str(&body).map_err(internal)?)?;
+            return Ok(Reply::json(200, &json!({})));
+        }
+        if let Some(id) = path.strip_prefix(SESSIONS).and_then(|rest| rest.strip_prefix('/')) {
+            let keys = Key::of("delete", key, id)?;
+            return match req.method() {
+                worker::Method::Delete => self.forget(id, &keys).await,
+                // Asked when the session is gone: perhaps it was this very request that deleted it.
+                _ => self.answers.given(&keys)?.ok_or_else(|| Error::no_session(id)),
+            };
+        }
+        if let Some(id) = path.strip_prefix(AGENTS) {
+            let record = self.agent(id)?;
+            return Ok(Reply::json(200, &serde_json::to_value(record).unwrap_or_default()));
+        }
+        let (route, method) = Route::parse(req.method().as_ref(), &path)?;
+        match (route, method) {
+            (Route::Sessions, _) => self.sessions(&query.sessions()?),
+            (Route::Usage, _) => self.usage(),
+            (Route::Agents, Method::Get) => self.agents(&query.agents()?),
+            (Route::Agents, _) => {
+                let body = http::body(&mut req).await?;
+                let keys = Key::of("agents", key, &body)?;
+                self.once(&keys, || self.make_agent(&body)).await
+            }
+            (Route::TenantAgent(id), Method::Patch) => {
+                let body = http::body(&mut req).await?;
+                let keys = Key::of(&format!("patch {id}"), key, &body)?;
+                self.once(&keys, || {
+                    let record = self.agent(&id)?.patched(&body, clock::now())?;
+                    self.keep_agent(&record, Listed::Yes)?;
+                    Ok(Reply::json(200, &record.view()))
+                })
+                .await
+            }
+            (Route::TenantAgent(id), Method::Delete) => {
+                let keys = Key::of("delete agent", key, &id)?;
+                self.once(&keys, || {
+                    self.agent(&id)?;
+                    self.sql.query("DELETE FROM agent WHERE id = ?", vec![text(&*id)])?;
+                    Ok(Reply::json(200, &json!({"id": id, "object": "agent.deleted", "deleted": true})))
+                })
+                .await
+            }
+            (Route::TenantAgent(id), _) => Ok(Reply::json(200, &self.agent(&id)?.view())),
+            _ => Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
+        }
+    }
+
+    async fn once(&self, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
+        if let Some(again) = self.answers.given(keys)? {
+            return Ok(again);
+        }
+        let reply = act()?;
+        self.keep(keys, &reply).await?;
+        Ok(reply)
+    }
+
+    async fn keep(&self, keys: &[Key], reply: &Reply) -> Result<(), Error> {
+        let now = clock::now();
+        self.answers.keep(keys, reply, now)?;
+        if !keys.is_empty() && self.state.storage().get_alarm().await.map_err(internal)?.is_none() {
+            self.wake_at(Some(now.after(KEPT).0)).await.map_err(internal)?;
+        }
+        Ok(())
+    }
+
+    async fn wake_at(&self, at: Option<u64>) -> worker::Result<()> {
+        let Some(at) = at else { return Ok(()) };
+        let wait = std::time::Duration::from_secs(at.saturating_sub(clock::now().0).saturating_add(1));
+        self.state.storage().set_alarm(wait).await
+    }
+
+    /// Takes a session's summary.
+    fn told(&self, told: Told) -> Result<(), Error> {
+        let Told { summary, new, inherits, agent } = told;
+        let id = summary.id.as_str();
+        let known = self.sql.query("SELECT version, summary FROM session WHERE id = ?", vec![text(id)])?;
+        let known = known.into_iter().next().map(|mut row| (row.number().unwrap_or(0), row.text()));
+        let before = match &known {
+            Some((version, _)) if *version >= summary.version => return Ok(()),
+            Some((_, before)) => serde_json::from_str::<Summary>(before).map_err(internal)?.usage,
+            None if !new => return Ok(()),
+            None if inherits => summary.usage,
+            None => Usage::default(),
+        };
+        if let Some(agent) = agent {
+            let (created_at, updated_at) = (summary.created_at, summary.created_at);
+            let record = AgentRecord { id: summary.agent_id.clone(), version: 1, created_at, updated_at, agent };
+            self.keep_agent(&record, Listed::No)?;
+        }
+        self.count(summary.usage.less(before))?;
+        let words = summary.title.iter().chain(summary.labels.keys()).chain(summary.labels.values());
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        let args = vec![
+            text(id),
+            number(summary.version),
+            number(summary.created_at.0),
+            number(summary.updated_at.0),
+            text(summary.agent_id.as_str()),
+            text(&*summary.agent_name),
+            text(json!(summary.status).as_str().unwrap_or_default()),
+            number(u64::from(summary.archived)),
+            text(words.join("\n").to_lowercase()),
+            text(to_json(&summary)?),
+        ];
+        let sql = "INSERT INTO session
+            (id, version, created_at, updated_at, agent_id, agent_name, status, archived, words, summary)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET version = excluded.version,
+            updated_at = excluded.updated_at, status = excluded.status, archived = excluded.archived,
+            words = excluded.words, summary = excluded.summary";
+        self.sql.query(sql, args)?;
+        Ok(())
+    }
+
+    async fn forget(&self, id: &str, keys: &[Key]) -> Result<Reply, Error> {
+        self.sql.query("DELETE FROM session WHERE id = ?", vec![text(id)])?;
+        let reply = Reply::json(200, &json!({"id": id, "object": "conversation.deleted", "deleted": true}));
+        self.keep(keys, &reply).await?;
+        Ok(reply)
+    }
+
+    fn sessions(&self, query: &SessionsQuery) -> Result<Reply, Error> {
+        let order = if query.by_update { "updated_at" } else { "created_at" };
+        let mut list = List::new("session", order, "summary");
+        list.equals("agent_id", query.agent_id.as_deref());
+        list.equals("agent_name", query.agent_name.as_deref());
+        list.equals("status", query.status.as_deref());
+        if let Some(archived) = query.archived {
+            list.also("archived = ?", vec![number(u64::from(archived))]);
+        }
+        if let Some((key, value)) = &query.label {
+            let sql = "EXISTS (SELECT 1 FROM json_each(summary, '$.labels') WHERE key = ? AND value = ?)";
+            list.also(sql, vec![text(&**key), text(&**value)]);
+        }
+        if let Some(search) = &query.search {
+            list.also("instr(words, ?) > 0", vec![text(search.to_lowercase())]);
+        }
+        let (rows, more) = list.page(&self.sql, &query.page)?;
+        let view =
+            |json: String| serde_json::from_str(&json).map(|summary: Summary| summary.view()).map_err(internal);
+        let data = rows.into_iter().map(view).collect::<Result<Vec<Value>, Error>>()?;
+        Ok(Reply::json(200, &list_page(&data, more)))
+    }
+
+    fn agents(&self, query: &PageQuery) -> Result<Reply, Error> {
+        let mut list = List::new("agent", "created_at", "record");
+        list.also("listed = 1", Vec::new());
+        let (rows, more) = list.page(&self.sql, query)?;
+        let view =
+            |json: String| serde_json::from_str(&json).map(|record: AgentRecord| record.view()).map_err(internal);
+        let data = rows.into_iter().map(view).collect::<Result<Vec<Value>, Error>>()?;
+        Ok(Reply::json(200, &list_page(&data, more)))
+    }
+
+    fn agent(&self, id: &str) -> Result<AgentRecord, Error> {
+        let mut rows = self.sql.query("SELECT record FROM agent WHERE id = ?", vec![text(id)])?;
+        let Some(row) = rows.first_mut() else {
+            return Err(Error::new(Code::NotFound, format!("there is no agent {id}")));
+        };
+        serde_json::from_str(&row.text()).map_err(internal)
+    }
+
+    fn make_agent(&self, body: &str) -> Result<Reply, Error> {
+        let agent = api::new_agent(body)?;
+        let now = clock::now();
+        let id = AgentId::mint(&mut clock::Ids as &mut dyn Mint);
+        let record = AgentRecord { id, version: 1, created_at: now, updated_at: now, agent };
+        self.keep_agent(&record, Listed::Yes)?;
+        Ok(Reply::json(201, &record.view()).with("location", format!("/v1/agents/{}", record.id)))
+    }
+
+    fn keep_agent(&self, record: &AgentRecord, listed: Listed) -> Result<(), Error> {
+        let sql = match listed {
+            Listed::Yes => "INSERT OR REPLACE INTO agent (id, listed, created_at, record) VALUES (?, 1, ?, ?)",
+            Listed::No => "INSERT OR IGNORE INTO agent (id, listed, created_at, record) VALUES (?, 0, ?, ?)",
+        };
+        let args = vec![text(record.id.as_str()), number(record.created_at.0), text(to_json(record)?)];
+        self.sql.query(sql, args)?;
+        Ok(())
+    }
+
+    fn count(&self, used: Usage) -> Result<(), Error> {
+        if used == Usage::default() {
+            return Ok(());
+        }
+        let day = clock::now().0 / 86_400;
+        let mut rows = self.sql.query("SELECT usage FROM used WHERE day = ?", vec![number(day)])?;
+        let mut whole: Usage =
+            rows.first_mut().and_then(|row| serde_json::from_str(&row.text()).ok()).unwrap_or_default();
+        whole.add(used);
+        let sql = "INSERT OR REPLACE INTO used (day, usage) VALUES (?, ?)";
+        self.sql.query(sql, vec![number(day), text(to_json(&whole)?)])?;
+        Ok(())
+    }
+
+    /// `GET /v1/usage`: of the tenant, in all and by day, the newest first.
+    fn usage(&self) -> Result<Reply, Error> {
+        let mut total = Usage::default();
+        let mut days = Vec::new();
+        for mut row in self.sql.query("SELECT day, usage FROM used ORDER BY day DESC", Vec::new())? {
+            let day = row.number().unwrap_or(0);
+            let used: Usage = serde_json::from_str(&row.text()).map_err(internal)?;
+            total.add(used);
+            if days.len() < 90 {
+                days.push(json!({"starts_at": day.saturating_mul(86_400), "usage": used}));
+            }
+        }
+        let mut sessions = self.sql.query("SELECT COUNT(*) FROM session", Vec::new())?;
+        let sessions = sessions.first_mut().and_then(Row::number).unwrap_or(0);
+        Ok(Reply::json(200, &json!({"object": "usage", "sessions": sessions, "total": total, "days": days})))
+    }
+}
+
+/// Whether an agent is in the list, or came with a session.
+#[derive(Clone, Copy)]
+enum Listed {
+    Yes,
+    No,
+}
+
+/// A list in pages that stay the same while entries are added.
+struct List {
+    table: &'static str,
+    order: &'static str,
+    column: &'static str,
+    tests: Vec<String>,
+    args: Vec<SqlStorageValue>,
+}
+
+impl List {
+    fn new(table: &'static str, order: &'static str, column: &'static str) -> Self {
+        Self { table, order, column, tests: Vec::new(), args: Vec::new() }
+    }
+
+    fn also(&mut self, test: &str, args: Vec<SqlStorageValue>) {
+        self.tests.push(test.to_string());
+        self.args.extend(args);
+    }
+
+    fn equals(&mut self, column: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.also(&format!("{column} = ?"), vec![text(value)]);
+        }
+    }
+
+    /// The entries of a page, and whether there are more.
+    fn page(mut self, sql: &Sql, query: &PageQuery) -> Result<(Vec<String>, bool), Error> {
+        let Self { table, order, column, .. } = self;
+        let (after, before) = if query.descending { ("<", ">") } else { (">", "<") };
+        for (edge, id, param) in [(after, &query.after, "after"), (before, &query.before, "before")] {
+            let Some(id) = id else { continue };
+            let at = format!("SELECT {order} FROM {table} WHERE id = ?");
+            let Some(at) = sql.query(&at, vec![text(&**id)])?.first_mut().and_then(Row::number) else {
+                let message = format!("there is no {table} {id}");
+                return Err(Error { param: Some(param.into()), ..Error::new(Code::NotFound, message) });
+            };
+            self.also(&format!("({order}, id) {edge} (?, ?)"), vec![number(at), text(&**id)]);
+        }
+        let tests = if self.tests.is_empty() { "1".to_string() } else { self.tests.join(" AND ") };
+        let direction = if query.descending { "DESC" } else { "ASC" };
+        let all = format!(
+            "SELECT {column} FROM {table} WHERE {tests} ORDER BY {order} {direction}, id {direction} LIMIT ?"
+        );
+        self.args.push(number(query.limit.saturating_add(1) as u64));
+        let mut rows: Vec<String> = sql.query(&all, self.args)?.into_iter().map(|mut row| row.text()).collect();
+        let more = rows.len() > query.limit;
+        rows.truncate(query.limit);
+        Ok((rows, more))
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(internal)
+}

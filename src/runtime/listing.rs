@@ -1,0 +1,143 @@
+//! The session's side of the directory: what lists show of it follows what it does, a moment later.
+//!
+//! Always true: a summary that the directory did not get is told again, by the alarm that every turn sets, and by the
+//! next instance, until a row says that it arrived. No step waits for it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use worker::Delay;
+
+use super::driver::{Driver, Live};
+use super::router::Object;
+use super::{clock, directory};
+use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Told};
+use crate::session::SessionStatus;
+
+/// A turn that is over sooner is not listed as running.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How soon a summary that did not arrive is told again, in seconds.
+const AGAIN: u64 = 30;
+
+/// What the directory knows of the session.
+#[derive(Default)]
+pub struct Listing {
+    /// The version that it is known to have.
+    told: Option<u64>,
+    /// The version that storage says it has.
+    pub stored: Option<u64>,
+    /// Whether it is being told.
+    telling: bool,
+    /// Whether it will be told soon.
+    soon: bool,
+    /// Whether what the session has used was used by the one that it is a copy of.
+    pub inherits: bool,
+}
+
+impl Listing {
+    /// As storage has it.
+    pub fn stored(version: Option<u64>) -> Self {
+        Self { told: version, stored: version, ..Self::default() }
+    }
+}
+
+impl Driver {
+    /// Sees to it that the directory hears of what changed.
+    pub fn tell(self: &Rc<Self>, live: &mut Live) {
+        let rests = live.session.state.status() != SessionStatus::Running;
+        if live.listing.telling || (live.listing.soon && !rests) {
+            return;
+        }
+        let wait = if rests { Duration::ZERO } else { PATIENCE };
+        live.listing.soon |= !rests;
+        live.listing.telling |= rests;
+        let driver = self.clone();
+        self.state.wait_until(async move {
+            if !wait.is_zero() {
+                Delay::from(wait).await;
+                let mut slot = driver.live.borrow_mut();
+                let Some(live) = slot.as_mut() else { return };
+                live.listing.soon = false;
+                if std::mem::replace(&mut live.listing.telling, true) {
+                    return;
+                }
+            }
+            driver.tell_all(None).await;
+        });
+    }
+
+    /// Tells the directory until it knows all, or does not listen. Whether it knows all.
+    pub async fn tell_all(self: &Rc<Self>, mut agent: Option<Agent>) -> bool {
+        let heard = loop {
+            let Some((told, version)) = self.untold(agent.take()) else { break true };
+            if let Err(error) = self.send(&told).await {
+                worker::console_warn!("the directory was not told: {}", error.message);
+                break false;
+            }
+            if let Some(live) = self.live.borrow_mut().as_mut() {
+                live.listing.told = Some(version);
+            }
+        };
+        if let Some(live) = self.live.borrow_mut().as_mut() {
+            live.listing.telling = false;
+        }
+        if !heard {
+            self.arm(Some(clock::now().after(AGAIN)));
+        }
+        heard
+    }
+
+    /// What the directory does not know yet, and its version.
+    fn untold(&self, agent: Option<Agent>) -> Option<(Told, u64)> {
+        let slot = self.live.borrow();
+        let live = slot.as_ref()?;
+        let summary = Summary::of(&live.info, &live.session);
+        let version = summary.version;
+        let Listing { told, inherits, .. } = live.listing;
+        let (new, inherits) = (told.is_none(), inherits);
+        (told != Some(version)).then_some((Told { summary, new, inherits, agent }, version))
+    }
+
+    async fn send(&self, told: &Told) -> Result<(), Error> {
+        let tenant = self.live.borrow().as_ref().map(|live| live.info.tenant.clone()).unwrap_or_default();
+        let body = serde_json::to_string(told).map_err(super::router::internal)?;
+        let answer = Object::directory(&self.env, &tenant).post(directory::SESSIONS, body).await?;
+        if answer.status_code() == 200 { Ok(()) } else { Err(Error::relayed(answer.status_code(), "")) }
+    }
+
+    /// By alarm: tells what was not heard, and remembers what was, so that the next instance need not tell it again.
+    pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
+        let telling = self.live.borrow().as_ref().is_none_or(|live| live.listing.telling);
+        if telling || !self.tell_all(None).await {
+            return Ok(());
+        }
+        let mut slot = self.live.borrow_mut();
+        let Some(live) = slot.as_mut() else { return Ok(()) };
+        if let Some(version) = live.listing.told.filter(|version| live.listing.stored != Some(*version)) {
+            self.store.set_told(version)?;
+            live.listing.stored = Some(version);
+        }
+        Ok(())
+    }
+
+    /// Takes the session from the list. An answer that the directory keeps outlives the session.
+    pub async fn unlist(&self, id: &str, info: &SessionInfo, keys: &[Key]) -> Result<(), Error> {
+        let directory = Object::directory(&self.env, &info.tenant);
+        let answer = directory.delete(&format!("{}/{id}", directory::SESSIONS), keys).await?;
+        if answer.status_code() == 200 {
+            return Ok(());
+        }
+        Err(Error::relayed(answer.status_code(), ""))
+    }
+
+    /// What was answered when the session was deleted under this very key.
+    pub async fn goodbye(&self, id: &str, tenant: &str, key: &str) -> Result<Reply, Error> {
+        let directory = Object::directory(&self.env, tenant);
+        let mut answer = directory.kept(&format!("{}/{id}", directory::SESSIONS), key).await?;
+        if answer.status_code() != 200 {
+            return Err(Error::no_session(id));
+        }
+        let body = answer.text().await.map_err(super::router::internal)?;
+        Ok(Reply { status: 200, headers: Vec::new(), body }.with("idempotent-replayed", "true"))
+    }
+}
