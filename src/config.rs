@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
-use crate::api::{Agent, Code, Error, SessionInfo};
+use crate::api::{Agent, Code, Error, Features, Rate, SessionInfo};
 use crate::provider::{Host, Named, Play, Provider, Sampling};
 
 /// A deployment's settings.
@@ -13,8 +15,17 @@ use crate::provider::{Host, Named, Play, Provider, Sampling};
 pub struct Config {
     /// `LAYBY_OPEN=true`: no keys are asked for. For local development.
     pub open: bool,
-    /// `LAYBY_API_KEYS`: `tenant:key`, separated by commas or white space.
-    pub keys: Vec<(String, String)>,
+    /// `LAYBY_API_KEYS`: `tenant:key`, separated by commas or white space; several per tenant, so that they can be
+    /// exchanged. Instead of a key its digest may stand there: `tenant:sha256:<64 hex digits>`. Kept as digests.
+    pub keys: Vec<(String, [u8; 32])>,
+    /// `LAYBY_ORIGINS`: origins whose pages may read answers, separated by commas, or `*`. By default all in open mode, none
+    /// otherwise.
+    pub origins: Vec<String>,
+    /// `LAYBY_TENANT_RATE`, `LAYBY_SESSION_RATE`: requests per second of a tenant (as far as one isolate sees; by default no
+    /// limit), and events per second of a session (by default 100). Four times as many at once; 0 is no limit.
+    pub tenant_rate: Rate,
+    /// See `tenant_rate`.
+    pub session_rate: Rate,
     /// `LAYBY_AGENT`: the default agent, as JSON in the form of the contract.
     pub agent: Option<Agent>,
     /// `LAYBY_PROVIDERS`: providers by name, as JSON. `openai` and `anthropic` are there as soon as the secrets
@@ -66,6 +77,15 @@ impl Config {
             Some(Ok(seconds)) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
             Some(_) => Err(format!("{name} must be a whole number of seconds from 1 to {most}")),
         };
+        let rate = |name: &str, default: u32| match given(name).map(|text| text.trim().parse()) {
+            None => Ok(rate(default)),
+            Some(Ok(per_second)) => Ok(rate(per_second)),
+            Some(Err(_)) => {
+                Err(format!("{name} must be a whole number of requests per second, or 0 for no limit"))
+            }
+        };
+        let open = flag("LAYBY_OPEN", false)?;
+        let origins = given("LAYBY_ORIGINS").unwrap_or_else(|| if open { "*".into() } else { String::new() });
         let agent = given("LAYBY_AGENT").map(|text| serde_json::from_str(&text)).transpose();
         let providers = providers(&given)?;
         let provider = match given("LAYBY_PROVIDER") {
@@ -76,7 +96,10 @@ impl Config {
             None => None,
         };
         Ok(Self {
-            open: flag("LAYBY_OPEN", false)?,
+            open,
+            origins: origins.split([',', ' ']).filter(|origin| !origin.is_empty()).map(str::to_string).collect(),
+            tenant_rate: rate("LAYBY_TENANT_RATE", 0)?,
+            session_rate: rate("LAYBY_SESSION_RATE", 100)?,
             keys: keys(&given("LAYBY_API_KEYS").unwrap_or_default())?,
             agent: agent.map_err(|e| format!("LAYBY_AGENT: {e}"))?,
             providers,
@@ -139,22 +162,37 @@ impl Config {
         if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
     }
 
-    /// The tenant that a request belongs to, by its `Authorization` header.
-    pub fn tenant(&self, authorization: Option<&str>) -> Result<String, Error> {
-        if self.keys.is_empty() {
-            return if self.open {
-                Ok(OPEN_TENANT.into())
-            } else {
-                let message = "this deployment has no API key yet: set the secret LAYBY_API_KEYS, \
-                               or LAYBY_OPEN=true for local development";
-                Err(Error::new(Code::AuthNotConfigured, message))
-            };
+    /// What it says of itself.
+    pub fn features(&self) -> Features {
+        Features {
+            providers: self.providers.keys().cloned().collect(),
+            inline_providers: self.inline_providers,
+            rates: (self.tenant_rate.per_second, self.session_rate.per_second),
         }
-        let given = authorization.and_then(|header| header.strip_prefix("Bearer ")).unwrap_or_default().trim();
+    }
+
+    /// Refuses every request as long as nobody has said who may ask.
+    pub fn must_be_set_up(&self) -> Result<(), Error> {
+        if self.open || !self.keys.is_empty() {
+            return Ok(());
+        }
+        let message = "this deployment has no API key yet: set the secret LAYBY_API_KEYS, \
+                       or LAYBY_OPEN=true for local development";
+        Err(Error::new(Code::AuthNotConfigured, message))
+    }
+
+    /// The tenant that an API key belongs to; in open mode, without keys, everybody is the same tenant.
+    pub fn tenant(&self, given: Option<&str>) -> Result<String, Error> {
+        self.must_be_set_up()?;
+        if self.keys.is_empty() {
+            return Ok(OPEN_TENANT.into());
+        }
+        let given = given.unwrap_or_default().trim();
+        let digest = Sha256::digest(given.as_bytes());
         // Every key is looked at, and each byte of it, so that the time taken tells nothing.
         let mut tenant = None;
         for (name, key) in &self.keys {
-            if same(key.as_bytes(), given.as_bytes()) {
+            if key.ct_eq(digest.as_slice()).into() {
                 tenant = Some(name.clone());
             }
         }
@@ -166,6 +204,12 @@ impl Config {
             };
             Error::new(Code::Unauthorized, message)
         })
+    }
+
+    /// What a page of that origin may be told: the origin itself, or that all may; none: nothing.
+    pub fn allowed_origin<'a>(&'a self, origin: &'a str) -> Option<&'a str> {
+        let all = self.origins.iter().any(|allowed| allowed == "*");
+        if all { Some("*") } else { self.origins.iter().find(|allowed| *allowed == origin).map(String::as_str) }
     }
 
     /// The agent of a session that names none.
@@ -187,13 +231,33 @@ impl Config {
     }
 }
 
-fn keys(text: &str) -> Result<Vec<(String, String)>, String> {
+fn rate(per_second: u32) -> Rate {
+    Rate { per_second, burst: per_second.saturating_mul(4) }
+}
+
+fn keys(text: &str) -> Result<Vec<(String, [u8; 32])>, String> {
     let pairs = text.split([',', ' ', '\n', '\t']).filter(|pair| !pair.is_empty());
-    let pair = |pair: &str| match pair.split_once(':') {
-        Some((tenant, key)) if !tenant.is_empty() && key.len() >= 8 => Ok((tenant.into(), key.into())),
-        _ => Err("LAYBY_API_KEYS must be a list of tenant:key, each key with at least 8 characters".into()),
+    pairs.map(|pair| pair.split_once(':').and_then(|(tenant, key)| Some((tenant_name(tenant)?, key_digest(key)?))).ok_or_else(|| {
+        "LAYBY_API_KEYS must be a list of tenant:key or tenant:sha256:<hex>; a tenant has letters, digits, _ and -, \
+         a key at least 8 characters"
+            .to_string()
+    })).collect()
+}
+
+fn tenant_name(name: &str) -> Option<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    ((1..=64).contains(&name.len()) && name.bytes().all(plain)).then(|| name.to_string())
+}
+
+fn key_digest(key: &str) -> Option<[u8; 32]> {
+    let Some(hex) = key.strip_prefix("sha256:") else {
+        return (key.len() >= 8).then(|| Sha256::digest(key.as_bytes()).into());
     };
-    pairs.map(pair).collect()
+    let mut digest = [0; 32];
+    for (n, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * n..2 * n + 2)?, 16).ok()?;
+    }
+    (hex.len() == 64).then_some(digest)
 }
 
 fn providers(get: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, Provider>, String> {
@@ -230,11 +294,6 @@ fn provider(at: &str, text: &str, get: &dyn Fn(&str) -> Option<String>) -> Resul
     Ok(provider)
 }
 
-fn same(one: &[u8], other: &[u8]) -> bool {
-    let differs = one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b));
-    one.len() == other.len() && differs == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_deployment_is_closed_until_it_has_a_key() {
-        assert_eq!(config(&[]).tenant(Some("Bearer x")).unwrap_err().code, Code::AuthNotConfigured);
+        assert_eq!(config(&[]).tenant(Some("x")).unwrap_err().code, Code::AuthNotConfigured);
         assert_eq!(config(&[("LAYBY_OPEN", "true")]).tenant(None).unwrap(), "default");
     }
 
@@ -283,14 +342,28 @@ mod tests {
 
     #[test]
     fn keys_belong_to_tenants_and_close_an_open_deployment() {
-        let config =
-            config(&[("LAYBY_OPEN", "true"), ("LAYBY_API_KEYS", "acme:key-one-1,acme:key-two-2\nbeta:key-three")]);
-        assert_eq!(config.tenant(Some("Bearer key-two-2")).unwrap(), "acme");
-        assert_eq!(config.tenant(Some("Bearer key-three")).unwrap(), "beta");
-        for wrong in
-            [None, Some("Bearer "), Some("Bearer key-two-3"), Some("key-two-2"), Some("Bearer key-two-22")]
-        {
+        let digest: String = Sha256::digest(b"key-four").iter().map(|byte| format!("{byte:02x}")).collect();
+        let keys = format!("acme:key-one-1,acme:key-two-2\nbeta:key-three gamma:sha256:{digest}");
+        let config = config(&[("LAYBY_OPEN", "true"), ("LAYBY_API_KEYS", &keys)]);
+        for (key, tenant) in [("key-two-2", "acme"), ("key-three", "beta"), ("key-four", "gamma")] {
+            assert_eq!(config.tenant(Some(key)).unwrap(), tenant);
+        }
+        for wrong in [None, Some(""), Some("key-two-3"), Some("key-two-22"), Some(digest.as_str())] {
             assert_eq!(config.tenant(wrong).unwrap_err().code, Code::Unauthorized, "{wrong:?}");
         }
+        for wrong in ["short:key", "a/b:long-enough", "nokey", "t:sha256:zz", ":long-enough"] {
+            let read = |name: &str| (name == "LAYBY_API_KEYS").then(|| wrong.to_string());
+            assert!(Config::read(read).unwrap_err().starts_with("LAYBY_API_KEYS"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_origins_read_nothing_unless_they_may() {
+        let closed = config(&[("LAYBY_API_KEYS", "a:long-enough")]);
+        assert_eq!(closed.allowed_origin("https://a.example.com"), None);
+        let some = config(&[("LAYBY_ORIGINS", "https://a.example.com,https://b.example.com")]);
+        assert_eq!(some.allowed_origin("https://b.example.com"), Some("https://b.example.com"));
+        assert_eq!(some.allowed_origin("https://b.example.com.evil.test"), None);
+        assert_eq!(config(&[("LAYBY_OPEN", "true")]).allowed_origin("null"), Some("*"));
     }
 }

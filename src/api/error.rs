@@ -16,6 +16,8 @@ pub struct Error {
     pub param: Option<String>,
     /// `Allow`, for a method that a route does not have.
     pub allow: Option<String>,
+    /// Seconds after which the same request may work, where it is known.
+    pub retry_after: Option<u32>,
 }
 
 /// Kinds of errors. Each has its status and its name on the wire.
@@ -47,6 +49,8 @@ pub enum Code {
     AlreadyExists,
     /// The body is too large.
     PayloadTooLarge,
+    /// Too often.
+    RateLimited,
     /// Too much of something; later it may work.
     Overloaded,
     /// The deployment has no keys and is not open.
@@ -74,6 +78,7 @@ impl Code {
             Code::AlreadyExists => (409, "already_exists"),
             Code::IdempotencyKeyReused => (409, "idempotency_key_reused"),
             Code::PayloadTooLarge => (413, "payload_too_large"),
+            Code::RateLimited => (429, "rate_limited"),
             Code::Overloaded => (503, "overloaded"),
             Code::AuthNotConfigured => (503, "auth_not_configured"),
             Code::StorageUnavailable => (503, "storage_unavailable"),
@@ -94,7 +99,7 @@ impl Code {
 impl Error {
     /// An error about the request as a whole.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), param: None, allow: None }
+        Self { code, message: message.into(), param: None, allow: None, retry_after: None }
     }
 
     /// An error about one part of the request.
@@ -105,6 +110,11 @@ impl Error {
     /// No such session.
     pub fn no_session(id: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no session {id}"))
+    }
+
+    /// Not for a session token.
+    pub fn forbidden() -> Self {
+        Self::new(Code::Forbidden, "this needs an API key; a session token is not enough")
     }
 
     /// A session that went away while it was asked.
@@ -144,7 +154,7 @@ impl Error {
         if let Some(allow) = &self.allow {
             reply.headers.push(("allow", allow.clone()));
         }
-        if let Some(seconds) = self.code.retry_after() {
+        if let Some(seconds) = self.retry_after.or(self.code.retry_after()) {
             reply.headers.push(("retry-after", seconds.to_string()));
         }
         reply

@@ -38,6 +38,9 @@ pub struct SessionInfo {
     /// The tenant that the session belongs to.
     #[serde(default)]
     pub tenant: String,
+    /// What the session's tokens are marked with, in hex; none: none was given yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_key: Option<String>,
     /// Counts the changes of this row.
     #[serde(default)]
     pub revision: u64,
@@ -63,6 +66,7 @@ impl SessionInfo {
             labels: new.labels,
             archived: false,
             tenant,
+            token_key: None,
             revision: 0,
             created_at: now,
             updated_at: now,
@@ -73,7 +77,15 @@ impl SessionInfo {
     /// Of a copy of this session.
     pub fn fork(self, title: Option<String>, now: Seconds) -> Self {
         let title = title.or(self.title);
-        Self { title, archived: false, created_at: now, updated_at: now, expires_at: None, ..self }
+        Self {
+            title,
+            archived: false,
+            token_key: None,
+            created_at: now,
+            updated_at: now,
+            expires_at: None,
+            ..self
+        }
     }
 
     /// The row with the changes.

@@ -8,10 +8,13 @@ mod error;
 mod event;
 mod idempotency;
 mod info;
+mod limit;
 mod patch;
 mod query;
 mod route;
 mod seed;
+mod service;
+mod token;
 mod view;
 
 pub use agent::{Agent, AgentTool, inline_id};
@@ -21,10 +24,13 @@ pub use error::{Code, Error};
 pub use event::{Command, command};
 pub use idempotency::{KEPT, Key, Remembered, session_hex};
 pub use info::SessionInfo;
+pub use limit::{Bucket, Rate};
 pub use patch::{Fork, Patch, fork, patch};
 pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use route::{Method, Route};
 pub use seed::Seeds;
+pub use service::{Features, OPENAPI, info};
+pub use token::{Claims, Need, PREFIX as TOKEN, Scope, revoked};
 pub use view::{Reply, accepted, agent_view, events_page, items_page, message, nested, snapshot};
 
 /// The largest request body, in bytes.
@@ -45,5 +51,7 @@ pub const MAX_EXPIRY: u64 = 315_360_000;
 pub const MAX_LABELS: usize = 16;
 /// Model responses of one turn.
 pub const MAX_ROUNDS: u32 = 64;
+/// Readers of one session.
+pub const MAX_SUBSCRIBERS: usize = 1000;
 /// Messages that may wait.
 pub const MAX_QUEUE: usize = 32;

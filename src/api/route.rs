@@ -15,6 +15,10 @@ pub enum Route {
     TenantAgent(String),
     /// `/v1/usage`
     Usage,
+    /// `/v1/info`
+    Info,
+    /// `/openapi.json`
+    Document,
     /// `/v1/sessions/{id}`
     Session(String),
     /// `/v1/sessions/{id}/items`
@@ -29,6 +33,8 @@ pub enum Route {
     Agent(String),
     /// `/v1/sessions/{id}/fork`
     Fork(String),
+    /// `/v1/sessions/{id}/tokens`
+    Tokens(String),
     /// `/v1/sessions/{id}/queue/{item_id}`
     Queued(String, String),
     /// `/v1/sessions/{id}/calls/{call_id}`
@@ -70,12 +76,15 @@ impl Route {
             ["v1", "agents"] => Route::Agents,
             ["v1", "agents", id] => Route::TenantAgent((*id).to_string()),
             ["v1", "usage"] => Route::Usage,
+            ["v1", "info"] => Route::Info,
+            ["openapi.json"] => Route::Document,
             ["v1", "sessions", id] => Route::Session((*id).to_string()),
             ["v1", "sessions", id, "items"] => Route::Items((*id).to_string()),
             ["v1", "sessions", id, "events"] => Route::Events((*id).to_string()),
             ["v1", "sessions", id, "stream"] => Route::Stream((*id).to_string()),
             ["v1", "sessions", id, "ws"] => Route::Socket((*id).to_string()),
             ["v1", "sessions", id, "agent"] => Route::Agent((*id).to_string()),
+            ["v1", "sessions", id, "tokens"] => Route::Tokens((*id).to_string()),
             ["v1", "sessions", id, "fork"] => Route::Fork((*id).to_string()),
             ["v1", "sessions", id, "queue", item] => Route::Queued((*id).to_string(), (*item).to_string()),
             ["v1", "sessions", id, "calls", call] => Route::Call((*id).to_string(), (*call).to_string()),
@@ -91,6 +100,8 @@ impl Route {
     pub fn methods(&self) -> &'static [Method] {
         match self {
             Route::Health
+            | Route::Document
+            | Route::Info
             | Route::Usage
             | Route::Items(_)
             | Route::Stream(_)
@@ -99,15 +110,69 @@ impl Route {
             Route::Sessions | Route::Agents => &[Method::Get, Method::Post],
             Route::Fork(_) => &[Method::Post],
             Route::Queued(..) | Route::Call(..) => &[Method::Delete],
+            Route::Tokens(_) => &[Method::Post, Method::Delete],
             Route::Events(_) => &[Method::Get, Method::Post],
             Route::Session(_) | Route::TenantAgent(_) => &[Method::Get, Method::Patch, Method::Delete],
+        }
+    }
+
+    /// One of each, with that session and that item, agent or call.
+    pub fn all(session: &str, other: &str) -> Vec<Route> {
+        let (id, other) = (|| session.to_string(), || other.to_string());
+        vec![
+            Route::Health,
+            Route::Document,
+            Route::Info,
+            Route::Usage,
+            Route::Sessions,
+            Route::Agents,
+            Route::TenantAgent(other()),
+            Route::Session(id()),
+            Route::Items(id()),
+            Route::Events(id()),
+            Route::Stream(id()),
+            Route::Socket(id()),
+            Route::Agent(id()),
+            Route::Fork(id()),
+            Route::Tokens(id()),
+            Route::Queued(id(), other()),
+            Route::Call(id(), other()),
+        ]
+    }
+
+    /// The route's path, without ids: for logs.
+    pub fn pattern(&self) -> &'static str {
+        match self {
+            Route::Health => "/health",
+            Route::Document => "/openapi.json",
+            Route::Info => "/v1/info",
+            Route::Usage => "/v1/usage",
+            Route::Sessions => "/v1/sessions",
+            Route::Agents => "/v1/agents",
+            Route::TenantAgent(_) => "/v1/agents/{id}",
+            Route::Session(_) => "/v1/sessions/{id}",
+            Route::Items(_) => "/v1/sessions/{id}/items",
+            Route::Events(_) => "/v1/sessions/{id}/events",
+            Route::Stream(_) => "/v1/sessions/{id}/stream",
+            Route::Socket(_) => "/v1/sessions/{id}/ws",
+            Route::Agent(_) => "/v1/sessions/{id}/agent",
+            Route::Fork(_) => "/v1/sessions/{id}/fork",
+            Route::Tokens(_) => "/v1/sessions/{id}/tokens",
+            Route::Queued(..) => "/v1/sessions/{id}/queue/{item_id}",
+            Route::Call(..) => "/v1/sessions/{id}/calls/{call_id}",
         }
     }
 
     /// The session that the request is about.
     pub fn session(&self) -> Option<&str> {
         match self {
-            Route::Health | Route::Sessions | Route::Agents | Route::TenantAgent(_) | Route::Usage => None,
+            Route::Health
+            | Route::Document
+            | Route::Info
+            | Route::Sessions
+            | Route::Agents
+            | Route::TenantAgent(_)
+            | Route::Usage => None,
             Route::Session(id)
             | Route::Items(id)
             | Route::Events(id)
@@ -115,6 +180,7 @@ impl Route {
             | Route::Socket(id)
             | Route::Agent(id)
             | Route::Fork(id)
+            | Route::Tokens(id)
             | Route::Queued(id, _)
             | Route::Call(id, _) => Some(id),
         }
@@ -130,6 +196,17 @@ mod tests {
         assert_eq!(Route::parse("GET", "/health"), Ok((Route::Health, Method::Get)));
         assert_eq!(Route::parse("DELETE", "/v1/sessions/a"), Ok((Route::Session("a".into()), Method::Delete)));
         assert_eq!(Route::parse("HEAD", "/v1/sessions/a/items"), Ok((Route::Items("a".into()), Method::Get)));
+    }
+
+    #[test]
+    fn every_route_is_found_by_its_own_path() {
+        for route in Route::all("s", "o") {
+            let path = route.pattern().replace("/agents/{id}", "/agents/o").replace("{id}", "s");
+            let path = path.replace("{item_id}", "o").replace("{call_id}", "o");
+            for method in route.methods() {
+                assert_eq!(Route::parse(method.name(), &path), Ok((route.clone(), *method)));
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@ use futures::{FutureExt, Stream, StreamExt};
 use worker::{Headers, Request, Response};
 
 use super::bridge::{self, Bridge, Sink};
-use super::router::{Object, internal};
+use super::object::Object;
+use super::router::internal;
 use crate::api::Error;
 use crate::config::Config;
 use crate::session::SessionId;

@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt};
 use worker::{Delay, Request, Response, WebSocket, WebsocketEvent};
 
 use super::http;
-use super::router::Object;
+use super::object::Object;
 use crate::api::Error;
 use crate::session::SessionId;
 
@@ -106,6 +106,8 @@ impl<S: Sink> Bridge<S> {
             match self.object.dial(self.cursor.as_deref(), &self.request_id).await {
                 // Deleted while nobody was connected to it.
                 Ok(again) if again.status_code() == 404 => return self.sink.end(),
+                // The token has expired, or was revoked.
+                Ok(again) if matches!(again.status_code(), 401 | 403) => return,
                 Ok(again) if again.status_code() < 400 => answer = Some(again),
                 Ok(_) | Err(_) => {}
             }

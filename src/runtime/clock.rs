@@ -1,5 +1,6 @@
 //! The time and new ids: the only place that asks the platform for either.
 
+use crate::api::Error;
 use crate::session::{Mint, Seconds};
 
 /// Unix time in milliseconds.
@@ -14,6 +15,15 @@ pub fn now() -> Seconds {
 
 /// Time-ordered ids.
 pub struct Ids;
+
+impl Ids {
+    /// A new key, in hex.
+    pub fn secret(&self) -> Result<String, Error> {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(super::router::internal)?;
+        Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
 
 impl Mint for Ids {
     fn uuid(&mut self) -> String {

@@ -10,7 +10,9 @@ use super::bridge::END;
 use super::listing::Listing;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{self, Agent, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery, Summary};
+use crate::api::{
+    self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery, Summary,
+};
 use crate::provider::Sampling;
 use crate::session::{
     Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
@@ -51,6 +53,8 @@ pub struct Live {
     pub info: SessionInfo,
     /// What the directory knows of it.
     pub listing: Listing,
+    /// How often it was sent events.
+    pub bucket: Bucket,
     request: Option<AbortController>,
     unsaved: usize,
     saved_at: u64,
@@ -173,7 +177,8 @@ impl Driver {
         router::config(&self.env)?.check(&live.info, turn)
     }
 
-    fn once(self: &Rc<Self>, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
+    /// Acts, unless that was done under one of the keys already.
+    pub fn once(&self, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
         if let Some(again) = self.store.answers.given(keys)? {
             return Ok(again);
         }
@@ -183,7 +188,7 @@ impl Driver {
         Ok(reply)
     }
 
-    fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
+    fn remember(&self, keys: &[Key], reply: &Reply) -> Result<(), Error> {
         let now = clock::now();
         self.store.answers.keep(keys, reply, now)?;
         // A turn sets an alarm, and that will see to the rest.
@@ -417,6 +422,7 @@ impl Live {
             session,
             info,
             listing,
+            bucket: Bucket::default(),
             request: None,
             unsaved: 0,
             saved_at: now,

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::clock;
 use super::driver::{COPY_SECONDS, Driver};
-use super::router::{Object, internal};
+use super::object::Object;
+use super::router::internal;
 use crate::api::{self, Code, Error, Key, Query, Reply, SessionInfo};
 use crate::session::{Entry, Input, Log, Record, Seq, SessionId, State};
 

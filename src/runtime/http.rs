@@ -9,12 +9,20 @@ use crate::api::{Code, Error, MAX_BODY, Query, Reply};
 pub const SESSION: &str = "x-layby-session";
 /// The header that names the tenant to a session's object.
 pub const TENANT: &str = "x-layby-tenant";
+/// The header that carries a session token to the object that can check it.
+pub const TOKEN: &str = "x-layby-token";
+/// The header that tells the object the origin of the page that asks.
+pub const ORIGIN: &str = "x-layby-origin";
 /// The header that names to an object the session of which it is to become a copy.
 pub const SOURCE: &str = "x-layby-source";
 /// The header by which a repeated request is known.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The header that carries the request id to the object.
 pub const REQUEST_ID: &str = "x-request-id";
+
+/// Headers that pages may send, and read.
+const ALLOWED: &str = "authorization, content-type, idempotency-key, last-event-id, x-request-id";
+const EXPOSED: &str = "location, x-request-id, idempotent-replayed, retry-after, server-timing, allow";
 
 /// An answer of ours as the platform's.
 pub fn respond(reply: Reply) -> worker::Result<Response> {
@@ -30,6 +38,27 @@ pub fn respond(reply: Reply) -> worker::Result<Response> {
 /// JSON that is text already, as the platform's answer.
 pub fn respond_json(body: String) -> worker::Result<Response> {
     respond(Reply { status: 200, headers: Vec::new(), body })
+}
+
+/// An answer without a body.
+pub fn respond_empty(status: u16) -> worker::Result<Response> {
+    Ok(Response::builder().with_status(status).empty())
+}
+
+/// Headers of every answer: what a browser may make of it, and which pages may read it.
+pub fn protect(headers: &Headers, origin: Option<&str>) -> worker::Result<()> {
+    headers.set("x-content-type-options", "nosniff")?;
+    headers.set("referrer-policy", "no-referrer")?;
+    if !headers.has("content-security-policy")? {
+        headers.set("content-security-policy", "default-src 'none'; frame-ancestors 'none'")?;
+    }
+    let Some(origin) = origin else { return Ok(()) };
+    headers.set("access-control-allow-origin", origin)?;
+    headers.append("vary", "origin")?;
+    headers.set("access-control-allow-methods", "GET, POST, PATCH, DELETE")?;
+    headers.set("access-control-allow-headers", ALLOWED)?;
+    headers.set("access-control-expose-headers", EXPOSED)?;
+    headers.set("access-control-max-age", "86400")
 }
 
 /// A request's header.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use worker::Delay;
 
 use super::driver::{Driver, Live};
-use super::router::Object;
+use super::object::Object;
 use super::{clock, directory};
 use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Told};
 use crate::session::SessionStatus;

@@ -1,5 +1,6 @@
 //! Ring 2: the only code that names the platform. It performs what the rings inside decide, and decides nothing itself.
 
+mod access;
 mod ai;
 mod answers;
 mod body;
@@ -11,6 +12,7 @@ mod fork;
 mod http;
 mod listing;
 mod model;
+mod object;
 mod poll;
 mod reads;
 mod router;

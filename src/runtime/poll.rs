@@ -8,7 +8,8 @@ use serde::de::IgnoredAny;
 use worker::{Delay, Request, Response, WebsocketEvent};
 
 use super::http;
-use super::router::{Object, internal};
+use super::object::Object;
+use super::router::internal;
 use crate::api::Error;
 
 #[derive(Deserialize)]

@@ -1,11 +1,15 @@
 //! The stateless worker: finds out who asks and about what, and hands the request to the session's object.
 
-use serde::{Deserialize, Serialize};
-use worker::{Context, Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub, event};
+use std::cell::RefCell;
+use std::collections::HashMap;
 
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE, TENANT};
+use serde::{Deserialize, Serialize};
+use worker::{Context, Env, Method as HttpMethod, Request, Response, event};
+
+use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SOURCE};
+use super::object::Object;
 use super::{body, clock, directory, poll, socket};
-use crate::api::{self, AgentRecord, Code, Error, Key, Method, Reply, Route};
+use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Rate, Reply, Route};
 use crate::config::Config;
 use crate::session::{AgentId, Mint, SessionId};
 
@@ -14,14 +18,28 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
     let began = clock::millis();
     let given = http::header(&req, REQUEST_ID).filter(|id| is_plain(id));
     let request_id = given.unwrap_or_else(|| format!("req_{}", clock::Ids.uuid()));
-    let answer = match route(req, &env, &request_id).await {
+    let method = req.method();
+    let origin = http::header(&req, "origin");
+    let route = Route::parse(method.as_ref(), &req.path());
+    let pattern = route.as_ref().map_or("", |(route, _)| route.pattern());
+    let config = config(&env);
+    let allowed = |origin: &str| config.as_ref().ok()?.allowed_origin(origin).map(str::to_string);
+    let allowed = origin.as_deref().and_then(allowed);
+    let answer = if method == HttpMethod::Options {
+        preflight(origin.is_some(), allowed.is_some())
+    } else {
+        answer(req, &env, route, config.clone(), &request_id).await
+    };
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => http::respond(error.reply(&request_id))?,
     };
-    let status = answer.status_code();
+    let (status, took) = (answer.status_code(), clock::millis().saturating_sub(began));
+    log_request(&request_id, method.as_ref(), pattern, status, took);
     let headers = answer.headers().clone();
     headers.set(REQUEST_ID, &request_id)?;
-    headers.set("server-timing", &format!("total;dur={}", clock::millis().saturating_sub(began)))?;
+    headers.set("server-timing", &format!("total;dur={took}"))?;
+    http::protect(&headers, allowed.as_deref())?;
     if status == 101 {
         return Ok(answer); // its socket would not survive being taken apart
     }
@@ -29,20 +47,52 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
     Ok(Response::builder().with_status(status).with_headers(headers).body(body))
 }
 
-async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response, Error> {
-    let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
-    if route == Route::Health {
-        return http::respond(Reply::json(200, &serde_json::json!({"status": "ok"}))).map_err(internal);
+/// One line per request, without content, addresses or credentials.
+fn log_request(request_id: &str, method: &str, route: &str, status: u16, ms: u64) {
+    let line = serde_json::json!({"event": "request", "request_id": request_id, "method": method, "route": route,
+        "status": status, "ms": ms});
+    worker::console_log!("{line}");
+}
+
+/// A browser asks whether a page may ask.
+fn preflight(asked: bool, allowed: bool) -> Result<Response, Error> {
+    if asked && !allowed {
+        return Err(Error::new(Code::Forbidden, "pages of this origin are not allowed here (LAYBY_ORIGINS)"));
     }
-    let config = config(env)?;
-    let tenant = config.tenant(http::header(&req, "authorization").as_deref())?;
-    let Some(id) = route.session() else { return tenants(req, &route, method, env, &tenant, request_id).await };
+    http::respond_empty(204).map_err(internal)
+}
+
+async fn answer(
+    mut req: Request,
+    env: &Env,
+    route: Result<(Route, Method), Error>,
+    config: Result<Config, Error>,
+    request_id: &str,
+) -> Result<Response, Error> {
+    let (route, method) = route?;
+    match route {
+        Route::Health => return respond(&serde_json::json!({"status": "ok"})),
+        Route::Document => return http::respond_json(api::OPENAPI.to_string()).map_err(internal),
+        _ => {}
+    }
+    let config = config?;
+    let caller = Caller::of(&req, &route, &config)?;
+    LIMITS.with_borrow_mut(|limits| limits.take(caller.tenant(), config.tenant_rate, clock::millis()))?;
+    let Some(id) = route.session() else {
+        let Caller::Tenant(tenant) = caller else { return Err(Error::forbidden()) };
+        if route == Route::Info {
+            return respond(&api::info(&config.features()));
+        }
+        return tenants(req, &route, method, env, &tenant, request_id).await;
+    };
     if !is_session_id(id) {
         return Err(Error::no_session(id));
     }
-    let object = Object::named(env, &format!("{tenant}/{id}"));
+    let object = Object::named(env, &format!("{}/{id}", caller.tenant()));
+    let object = Object { token: caller.token(), origin: http::header(&req, "origin"), ..object };
     match (&route, method) {
-        (Route::Fork(_), _) => fork(object, req, &tenant, request_id).await,
+        (Route::Fork(_), _) if object.token.is_some() => Err(Error::forbidden()),
+        (Route::Fork(_), _) => fork(object, req, caller.tenant(), request_id).await,
         (Route::Stream(_), _) => body::stream(object, &req, &config, request_id).await,
         (Route::Socket(_), _) => socket::socket(object, &req, &config, request_id).await,
         (Route::Events(_), Method::Get) => poll::events(&object, &req, request_id).await,
@@ -53,6 +103,80 @@ async fn route(mut req: Request, env: &Env, request_id: &str) -> Result<Response
         }
         (_, Method::Get | Method::Delete) => object.send(&req, None, request_id).await,
     }
+}
+
+/// Who asks.
+enum Caller {
+    /// Somebody with an API key of that tenant.
+    Tenant(String),
+    /// Somebody with a session token, which the session's object will check.
+    Token(String, String),
+}
+
+impl Caller {
+    fn of(req: &Request, route: &Route, config: &Config) -> Result<Self, Error> {
+        config.must_be_set_up()?;
+        let header = http::header(req, "authorization");
+        let bearer = header.as_deref().and_then(|header| header.strip_prefix("Bearer ")).map(str::trim);
+        // An EventSource and a browser's WebSocket cannot send headers.
+        let query = match route {
+            Route::Stream(_) | Route::Socket(_) => http::query(req).get("access_token").map(str::to_string),
+            _ => None,
+        };
+        let token = match (bearer, query) {
+            (None, Some(token)) if token.starts_with(api::TOKEN) => Some(token),
+            (None, Some(_)) => {
+                let message =
+                    "access_token takes a session token; an API key belongs into the header Authorization";
+                return Err(Error::new(Code::Unauthorized, message));
+            }
+            (bearer, _) => bearer.filter(|bearer| bearer.starts_with(api::TOKEN)).map(str::to_string),
+        };
+        let Some(token) = token else { return config.tenant(bearer).map(Caller::Tenant) };
+        let claims = Claims::unchecked(&token)?;
+        match route.session() {
+            Some(id) if id == claims.session.as_str() => Ok(Caller::Token(claims.tenant, token)),
+            Some(_) => Err(Error::new(Code::Forbidden, "this token is for another session")),
+            None => Err(Error::forbidden()),
+        }
+    }
+
+    fn tenant(&self) -> &str {
+        match self {
+            Caller::Tenant(tenant) | Caller::Token(tenant, _) => tenant,
+        }
+    }
+
+    fn token(&self) -> Option<String> {
+        match self {
+            Caller::Tenant(_) => None,
+            Caller::Token(_, token) => Some(token.clone()),
+        }
+    }
+}
+
+/// How often each tenant has asked, as far as this isolate knows.
+#[derive(Default)]
+struct Limits(HashMap<String, Bucket>);
+
+thread_local! {
+    static LIMITS: RefCell<Limits> = RefCell::default();
+}
+
+impl Limits {
+    fn take(&mut self, tenant: &str, rate: Rate, now: u64) -> Result<(), Error> {
+        if rate.per_second == 0 {
+            return Ok(());
+        }
+        if self.0.len() > 1000 {
+            self.0.retain(|_, bucket| !bucket.is_full(rate, now));
+        }
+        self.0.entry(tenant.to_string()).or_default().take(rate, now)
+    }
+}
+
+fn respond(body: &serde_json::Value) -> Result<Response, Error> {
+    http::respond(Reply::json(200, body)).map_err(internal)
 }
 
 /// What is about a tenant and not about one session.
@@ -141,124 +265,6 @@ async fn fork(source: Object, mut req: Request, tenant: &str, request_id: &str) 
     let mut request = copy.forward(&req, Some(body), request_id)?;
     request.headers_mut().and_then(|headers| headers.set(SOURCE, &source.name)).map_err(internal)?;
     copy.fetch(request).await
-}
-
-/// A session's object, seen from outside.
-#[derive(Clone)]
-pub struct Object {
-    env: Env,
-    binding: &'static str,
-    /// The object's: tenant and session.
-    pub name: String,
-    hint: Option<String>,
-    /// The session's id.
-    pub id: String,
-}
-
-impl Object {
-    /// The object of that name.
-    pub fn named(env: &Env, name: &str) -> Self {
-        let id = name.rsplit('/').next().unwrap_or_default().to_string();
-        Self { env: env.clone(), binding: "SESSION", name: name.to_string(), hint: None, id }
-    }
-
-    /// The directory of a tenant.
-    pub fn directory(env: &Env, tenant: &str) -> Self {
-        Self { binding: "DIRECTORY", ..Self::named(env, tenant) }
-    }
-
-    fn stub(&self) -> worker::Result<Stub> {
-        let namespace = self.env.durable_object(self.binding)?;
-        match &self.hint {
-            Some(hint) => namespace.get_by_name_with_location_hint(&self.name, hint),
-            None => namespace.get_by_name(&self.name),
-        }
-    }
-
-    /// Hands a request on.
-    pub async fn send(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Response, Error> {
-        self.fetch(self.forward(req, body, request_id)?).await
-    }
-
-    /// Asks for something that only objects ask each other for.
-    pub async fn get(&self, path: &str) -> Result<Response, Error> {
-        self.fetch(self.request(path, HttpMethod::Get, None, "").map_err(internal)?).await
-    }
-
-    /// Tells an object something that only objects tell each other.
-    pub async fn post(&self, path: &str, body: String) -> Result<Response, Error> {
-        self.fetch(self.request(path, HttpMethod::Post, Some(body), "").map_err(internal)?).await
-    }
-
-    /// Asks an object to forget something, and to keep its answer under the keys.
-    pub async fn delete(&self, path: &str, keys: &[Key]) -> Result<Response, Error> {
-        let mut request = self.request(path, HttpMethod::Delete, None, "").map_err(internal)?;
-        if let Some(key) = keys.first() {
-            let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, key.given()));
-            set.map_err(internal)?;
-        }
-        self.fetch(request).await
-    }
-
-    /// Asks for an answer that was kept under a key.
-    pub async fn kept(&self, path: &str, key: &str) -> Result<Response, Error> {
-        let mut request = self.request(path, HttpMethod::Get, None, "").map_err(internal)?;
-        request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, key)).map_err(internal)?;
-        self.fetch(request).await
-    }
-
-    fn forward(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Request, Error> {
-        let url = req.url().map_err(internal)?;
-        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);
-        let mut request = request.map_err(internal)?;
-        if let Some(key) = http::header(req, IDEMPOTENCY_KEY) {
-            let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, &key));
-            set.map_err(internal)?;
-        }
-        Ok(request)
-    }
-
-    /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.
-    pub async fn dial(&self, cursor: Option<&str>, request_id: &str) -> Result<Response, Error> {
-        let path = match cursor {
-            Some(cursor) => format!("/v1/sessions/{}/stream?after={cursor}", self.id),
-            None => format!("/v1/sessions/{}/stream", self.id),
-        };
-        let mut request = self.request(&path, HttpMethod::Get, None, request_id).map_err(internal)?;
-        request.headers_mut().and_then(|headers| headers.set("upgrade", "websocket")).map_err(internal)?;
-        self.fetch(request).await
-    }
-
-    /// Posts an event.
-    pub async fn post_event(&self, body: String, request_id: &str) -> Result<Response, Error> {
-        let path = format!("/v1/sessions/{}/events", self.id);
-        self.fetch(self.request(&path, HttpMethod::Post, Some(body), request_id).map_err(internal)?).await
-    }
-
-    fn request(
-        &self,
-        path: &str,
-        method: HttpMethod,
-        body: Option<String>,
-        request_id: &str,
-    ) -> worker::Result<Request> {
-        let headers = Headers::new();
-        headers.set(SESSION, &self.id)?;
-        headers.set(TENANT, self.name.split('/').next().unwrap_or_default())?;
-        headers.set(REQUEST_ID, request_id)?;
-        let mut init = RequestInit::new();
-        init.with_method(method).with_headers(headers).with_body(body.map(Into::into));
-        Request::new_with_init(&format!("https://session{path}"), &init)
-    }
-
-    async fn fetch(&self, request: Request) -> Result<Response, Error> {
-        let stub = self.stub().map_err(internal)?;
-        stub.fetch_with_request(request).await.map_err(|e| {
-            worker::console_error!("session {}: {e}", self.id);
-            Error::new(Code::Overloaded, "the session's object could not be reached; try again")
-        })
-    }
 }
 
 /// The deployment's settings.

@@ -13,9 +13,10 @@ use worker::{
 
 use super::driver::Driver;
 use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE, TENANT};
-use super::router::{NewSession, Object};
+use super::object::Object;
+use super::router::NewSession;
 use super::{clock, fork, router};
-use crate::api::{self, Code, Error, Key, Method, Reply, Route, SessionInfo};
+use crate::api::{self, Code, Error, Key, Method, Need, Reply, Route, SessionInfo};
 use crate::provider::Sampling;
 use crate::session::{CallId, Input, ItemId, SessionId};
 
@@ -99,7 +100,21 @@ impl Session {
             driver.delete(&[]).await?;
             return Err(Error::no_session(&id));
         }
+        let caller = driver.caller(&req)?;
+        let event = matches!((&route, method), (Route::Events(_), Method::Post));
+        if let Some(claims) = caller.as_ref().filter(|_| !event) {
+            let tool = match &route {
+                Route::Call(_, call) => driver.tool_of(call)?,
+                _ => None,
+            };
+            claims.allows(&Need::of(&route, method), tool.as_deref())?;
+        }
         let reply = match (route, method) {
+            (Route::Tokens(_), Method::Post) => {
+                let body = http::body(&mut req).await?;
+                driver.make_token(&body, &Key::of("tokens", key, &body)?)?
+            }
+            (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?)?,
             (Route::Session(_), Method::Delete) => driver.delete(&Key::of("delete", key, &id)?).await?,
             (Route::Session(_), Method::Patch) => {
                 let body = http::body(&mut req).await?;
@@ -119,7 +134,15 @@ impl Session {
             (Route::Events(_), Method::Get) => driver.events(&query.events()?)?,
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
+                driver.count_event(router::config(&self.env)?.session_rate)?;
                 let command = api::command(&body)?;
+                if let Some(claims) = &caller {
+                    let tool = match &command.input {
+                        Input::Output(given) => driver.tool_of(given.call_id.as_str())?,
+                        _ => None,
+                    };
+                    claims.allows(&Need::of_input(&command.input), tool.as_deref())?;
+                }
                 if let Some(sampling) = &command.sampling {
                     driver.check(sampling)?;
                 }
@@ -130,6 +153,8 @@ impl Session {
             (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
             (
                 Route::Health
+                | Route::Document
+                | Route::Info
                 | Route::Sessions
                 | Route::Agents
                 | Route::TenantAgent(_)
@@ -168,6 +193,7 @@ impl Session {
     /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between
     /// what is read here and what is sent later.
     fn subscribe(&self, cursor: Option<&str>) -> Result<Response, Error> {
+        self.driver.must_have_room()?;
         let batch = self.driver.catch_up(cursor)?;
         if batch.more {
             return Response::ok(batch.text).map_err(router::internal);

@@ -9,7 +9,8 @@ use worker::{Request, Response, WebSocket, WebSocketPair, WebsocketEvent};
 
 use super::bridge::{self, Bridge, Sink};
 use super::http;
-use super::router::{Object, internal};
+use super::object::Object;
+use super::router::internal;
 use crate::api::{self, Code, Error, MAX_BODY};
 use crate::config::Config;
 use crate::session::SessionId;

@@ -238,7 +238,7 @@ impl Store {
     }
 
     /// Where a call stands that was made under that id.
-    fn place_of_call(&self, call_id: &CallId) -> Result<Option<Seq>, Unreadable> {
+    pub fn place_of_call(&self, call_id: &CallId) -> Result<Option<Seq>, Unreadable> {
         let sql = "SELECT seq FROM log WHERE call_id = ? AND part = 'call' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![text(call_id.as_str())])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))

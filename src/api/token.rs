@@ -1,0 +1,345 @@
+//! Session tokens: what a browser or a device may do with one session, for a while.
+//!
+//! `lt_<claims>.<mark>`: the claims as base64url of JSON, and the HMAC-SHA256 of that text under a key that the session's
+//! object keeps for itself. There is no algorithm to choose. A new key makes all older tokens void.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::create::{object, parse};
+use super::{Code, Error, Method, Reply, Route};
+use crate::session::{Input, Seconds, SessionId};
+
+/// What a token begins with, so that it is never taken for an API key.
+pub const PREFIX: &str = "lt_";
+/// The longest that a token can be good for, in seconds: thirty days.
+const MAX_LIFE: u64 = 30 * 86_400;
+/// The longest token that is looked at, in bytes.
+const MAX_TOKEN: usize = 16 * 1024;
+
+/// A kind of things to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Read the snapshot, the items, the stream.
+    Read,
+    /// Post messages and interrupts.
+    Send,
+    /// Answer calls.
+    Tools,
+}
+
+/// What a token says. Short names: it travels with every request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// The tenant.
+    #[serde(rename = "t")]
+    pub tenant: String,
+    /// The session.
+    #[serde(rename = "s")]
+    pub session: SessionId,
+    /// What may be done.
+    #[serde(rename = "c")]
+    pub scopes: Vec<Scope>,
+    /// The tools whose calls may be answered; none: all.
+    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// The only origin that it is good for.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// When it ends.
+    #[serde(rename = "e")]
+    pub expires_at: Seconds,
+}
+
+/// What a request needs to be allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A scope.
+    Scope(Scope),
+    /// The API key.
+    Key,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    scopes: Vec<Scope>,
+    #[serde(default)]
+    tools: Option<Vec<String>>,
+    #[serde(default)]
+    expires_in: Option<u64>,
+    #[serde(default)]
+    origin: Option<String>,
+}
+
+impl Claims {
+    /// Reads the body of `POST …/tokens`.
+    pub fn asked(body: &str, tenant: &str, session: &SessionId, now: Seconds) -> Result<Self, Error> {
+        let Body { mut scopes, tools, expires_in, origin } = parse(object(body)?, "")?;
+        scopes.dedup();
+        if scopes.is_empty() {
+            return Err(Error::invalid("scopes", "a token needs at least one of read, send, tools"));
+        }
+        if tools.as_ref().is_some_and(|tools| tools.len() > super::MAX_TOOLS) {
+            return Err(Error::invalid("tools", format!("at most {} tools can be named", super::MAX_TOOLS)));
+        }
+        let life = expires_in.unwrap_or(900);
+        if !(1..=MAX_LIFE).contains(&life) {
+            let message = format!("must be a whole number of seconds from 1 to {MAX_LIFE}");
+            return Err(Error::invalid("expires_in", message));
+        }
+        let plain = |origin: &String| origin.len() <= 256 && origin.contains("://") && !origin.ends_with('/');
+        if origin.as_ref().is_some_and(|origin| !plain(origin)) {
+            return Err(Error::invalid("origin", "must be an origin such as https://app.example.com"));
+        }
+        let (tenant, session) = (tenant.to_string(), session.clone());
+        Ok(Self { tenant, session, scopes, tools, origin, expires_at: now.after(life) })
+    }
+
+    /// The answer to whoever asked for it.
+    pub fn reply(&self, key: &[u8]) -> Result<Reply, Error> {
+        let body = json!({"object": "session.token", "token": self.sign(key)?, "scopes": self.scopes,
+            "tools": self.tools, "expires_at": self.expires_at});
+        Ok(Reply::json(201, &body))
+    }
+
+    fn sign(&self, key: &[u8]) -> Result<String, Error> {
+        let claims = BASE64.encode(serde_json::to_vec(self).unwrap_or_default());
+        let mark = BASE64.encode(mac(key, &claims)?.finalize().into_bytes());
+        Ok(format!("{PREFIX}{claims}.{mark}"))
+    }
+
+    /// What a token says, believed by nobody yet: enough to find the session that can check it.
+    pub fn unchecked(token: &str) -> Result<Self, Error> {
+        let (claims, _) = parts(token)?;
+        BASE64.decode(claims).ok().and_then(|json| serde_json::from_slice(&json).ok()).ok_or_else(invalid)
+    }
+
+    /// What a token says, once its mark is right, its time is not over and it comes from where it may.
+    pub fn checked(token: &str, key: Option<&[u8]>, origin: Option<&str>, now: Seconds) -> Result<Self, Error> {
+        let (claims, mark) = parts(token)?;
+        let mark = BASE64.decode(mark).map_err(|_| invalid())?;
+        // Compares in constant time.
+        mac(key.ok_or_else(invalid)?, claims)?.verify_slice(&mark).map_err(|_| invalid())?;
+        let claims = Self::unchecked(token)?;
+        if claims.expires_at <= now {
+            return Err(Error::new(Code::Unauthorized, "this token has expired; ask for a new one"));
+        }
+        match (&claims.origin, origin) {
+            (Some(bound), given) if given != Some(bound) => {
+                Err(Error::new(Code::Forbidden, format!("this token is good for {bound} alone")))
+            }
+            _ => Ok(claims),
+        }
+    }
+
+    /// Refuses what the token is not good for. `tool` is the one whose call is answered.
+    pub fn allows(&self, need: &Need, tool: Option<&str>) -> Result<(), Error> {
+        let forbidden = |message: String| Err(Error::new(Code::Forbidden, message));
+        match need {
+            Need::Key => forbidden("this needs an API key; a session token is not enough".into()),
+            Need::Scope(scope) if !self.scopes.contains(scope) => {
+                forbidden(format!("this token does not have the scope {}", name(*scope)))
+            }
+            Need::Scope(_) => match (&self.tools, tool) {
+                (Some(tools), Some(tool)) if !tools.iter().any(|known| known == tool) => {
+                    forbidden(format!("this token does not answer calls of {tool}"))
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+impl Need {
+    /// What a request to a route needs; for events, see [`Need::of_input`].
+    pub fn of(route: &Route, method: Method) -> Self {
+        match (route, method) {
+            (
+                Route::Session(_)
+                | Route::Items(_)
+                | Route::Events(_)
+                | Route::Stream(_)
+                | Route::Socket(_)
+                | Route::Agent(_),
+                Method::Get,
+            ) => Need::Scope(Scope::Read),
+            (Route::Queued(..), _) => Need::Scope(Scope::Send),
+            (Route::Call(..), _) => Need::Scope(Scope::Tools),
+            _ => Need::Key,
+        }
+    }
+
+    /// What an event needs.
+    pub fn of_input(input: &Input) -> Self {
+        match input {
+            Input::Message(_) | Input::Interrupt { .. } | Input::Stop => Need::Scope(Scope::Send),
+            Input::Output(_) => Need::Scope(Scope::Tools),
+            Input::Withdraw(_)
+            | Input::Cancel(_)
+            | Input::Seed(_)
+            | Input::Forked
+            | Input::Model { .. }
+            | Input::ModelFailed { .. }
+            | Input::Recover
+            | Input::Alarm => Need::Key,
+        }
+    }
+}
+
+fn name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Read => "read",
+        Scope::Send => "send",
+        Scope::Tools => "tools",
+    }
+}
+
+fn parts(token: &str) -> Result<(&str, &str), Error> {
+    let text = token.strip_prefix(PREFIX).filter(|_| token.len() <= MAX_TOKEN);
+    text.and_then(|text| text.split_once('.')).ok_or_else(invalid)
+}
+
+fn mac(key: &[u8], text: &str) -> Result<Hmac<Sha256>, Error> {
+    let mut mac = <Hmac<Sha256>>::new_from_slice(key).map_err(|_| invalid())?;
+    mac.update(text.as_bytes());
+    Ok(mac)
+}
+
+fn invalid() -> Error {
+    Error::new(Code::Unauthorized, "this token is not valid")
+}
+
+/// The answer to `DELETE …/tokens`.
+pub fn revoked() -> Value {
+    json!({"object": "session.tokens.revoked", "revoked": true})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{CallId, Given, OnBusy, Posted};
+
+    const KEY: &[u8] = b"a key of thirty-two bytes or more";
+
+    fn claims(body: &str) -> Claims {
+        Claims::asked(body, "acme", &SessionId("sess_1".into()), Seconds(1000)).unwrap()
+    }
+
+    fn token(claims: &Claims) -> String {
+        claims.sign(KEY).unwrap()
+    }
+
+    #[test]
+    fn a_token_says_what_it_was_made_for_until_its_time_is_over() {
+        let claims = claims(r#"{"scopes":["read","tools"],"tools":["look"],"expires_in":10}"#);
+        let token = token(&claims);
+        assert_eq!(Claims::checked(&token, Some(KEY), None, Seconds(1009)).unwrap(), claims);
+        let late = Claims::checked(&token, Some(KEY), None, Seconds(1010)).unwrap_err();
+        assert!(late.code == Code::Unauthorized && late.message.contains("expired"));
+    }
+
+    #[test]
+    fn a_token_that_was_touched_is_worth_nothing() {
+        let token = token(&claims(r#"{"scopes":["read"]}"#));
+        let refused = |token: &str, key: Option<&[u8]>| {
+            Claims::checked(token, key, None, Seconds(1000)).unwrap_err().code == Code::Unauthorized
+        };
+        assert!(refused(&token, Some(b"another key, of another session")));
+        assert!(refused(&token, None));
+        for at in PREFIX.len()..token.len() {
+            let mut forged = token.clone().into_bytes();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            let forged = String::from_utf8(forged).unwrap();
+            // The last character of the mark has bits that mean nothing; a strict decoder refuses those, too.
+            assert!(refused(&forged, Some(KEY)), "byte {at}");
+        }
+        let none =
+            format!("{PREFIX}{}.", BASE64.encode(r#"{"t":"acme","s":"sess_1","c":["read"],"e":9999999999}"#));
+        for forged in ["", "lt_", "lt_.", "lt_x.y", &none, "eyJhbGciOiJub25lIn0.e30.", &token[3..]] {
+            assert!(refused(forged, Some(KEY)), "{forged}");
+        }
+    }
+
+    #[test]
+    fn a_token_may_be_bound_to_an_origin() {
+        let token = token(&claims(r#"{"scopes":["read"],"origin":"https://a.example.com"}"#));
+        let check = |origin| Claims::checked(&token, Some(KEY), origin, Seconds(1000));
+        assert!(check(Some("https://a.example.com")).is_ok());
+        for origin in [None, Some("https://b.example.com"), Some("https://a.example.com.evil.test")] {
+            assert_eq!(check(origin).unwrap_err().code, Code::Forbidden);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_pointed_at() {
+        for (body, param) in [
+            (r#"{}"#, None),
+            (r#"{"scopes":[]}"#, Some("scopes")),
+            (r#"{"scopes":["admin"]}"#, Some("scopes[0]")),
+            (r#"{"scopes":["read"],"expires_in":0}"#, Some("expires_in")),
+            (r#"{"scopes":["read"],"expires_in":9999999}"#, Some("expires_in")),
+            (r#"{"scopes":["read"],"origin":"a.example.com"}"#, Some("origin")),
+            (r#"{"scopes":["read"],"alg":"none"}"#, Some("alg")),
+        ] {
+            let error = Claims::asked(body, "t", &SessionId("s".into()), Seconds(0)).unwrap_err();
+            assert_eq!((error.code, error.param.as_deref()), (Code::InvalidInput, param), "{body}");
+        }
+    }
+
+    /// Every route and method, and every scope: what a token with that scope alone may do.
+    #[test]
+    fn every_route_needs_what_the_contract_says() {
+        let id = || "sess_1".to_string();
+        let read = [
+            Route::Session(id()),
+            Route::Items(id()),
+            Route::Events(id()),
+            Route::Stream(id()),
+            Route::Socket(id()),
+            Route::Agent(id()),
+        ];
+        let mut seen = 0;
+        for route in Route::all("sess_1", "x") {
+            for method in route.methods() {
+                let want = match (&route, method) {
+                    (route, Method::Get) if read.contains(route) => Need::Scope(Scope::Read),
+                    (Route::Queued(..), Method::Delete) => Need::Scope(Scope::Send),
+                    (Route::Call(..), Method::Delete) => Need::Scope(Scope::Tools),
+                    _ => Need::Key,
+                };
+                assert_eq!(Need::of(&route, *method), want, "{route:?} {method:?}");
+                for scope in [Scope::Read, Scope::Send, Scope::Tools] {
+                    let token = claims(&json!({"scopes": [scope]}).to_string());
+                    assert_eq!(token.allows(&want, None).is_ok(), want == Need::Scope(scope));
+                }
+                seen += 1;
+            }
+        }
+        assert!(seen > 20);
+        let (content, tools) = (json!([]), Vec::new());
+        let message = Posted { content, tools, model: None, settings: None, on_busy: OnBusy::Queue };
+        let given = Given { call_id: CallId("c".into()), output: json!("x"), is_error: false };
+        for (input, need) in [
+            (Input::Message(message), Scope::Send),
+            (Input::Interrupt { response_id: None }, Scope::Send),
+            (Input::Stop, Scope::Send),
+            (Input::Output(given), Scope::Tools),
+        ] {
+            assert_eq!(Need::of_input(&input), Need::Scope(need));
+        }
+    }
+
+    #[test]
+    fn a_token_may_answer_some_tools_only() {
+        let token = claims(r#"{"scopes":["tools"],"tools":["look"]}"#);
+        let need = Need::Scope(Scope::Tools);
+        assert!(token.allows(&need, Some("look")).is_ok());
+        assert_eq!(token.allows(&need, Some("pay")).unwrap_err().code, Code::Forbidden);
+    }
+}
