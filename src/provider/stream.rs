@@ -30,12 +30,14 @@ impl Frames {
 
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, ModelFailure> {
+        let mut bytes = bytes;
         if !self.begun
-            && let Some(first) = bytes.iter().find(|b| !b.is_ascii_whitespace())
+            && let Some(first) = bytes.iter().position(|b| !b.is_ascii_whitespace())
         {
             self.begun = true;
-            if *first == b'{' {
+            if let Some(rest @ [b'{', ..]) = bytes.get(first..) {
                 self.body = Some(Vec::new());
+                bytes = rest;
             }
         }
         if let Some(body) = &mut self.body {
@@ -113,11 +115,13 @@ mod tests {
             all.extend(frames.push(two).unwrap());
             assert!(matches!(&all[..], [Frame::Json(json)] if json == &serde_json::json!({})), "cut at {cut}");
         }
-        let mut frames = Frames::new();
-        frames.push(b" \n").unwrap();
-        frames.push(b"{\"a\":").unwrap();
-        frames.push(b"1}").unwrap();
-        assert_eq!(frames.finish().unwrap(), Some(serde_json::json!({"a": 1})));
+        for cut in 0..4 {
+            let (one, two) = b" \x0c\n{\"a\":1}".split_at(cut);
+            let mut frames = Frames::new();
+            frames.push(one).unwrap();
+            frames.push(two).unwrap();
+            assert_eq!(frames.finish().unwrap(), Some(serde_json::json!({"a": 1})));
+        }
     }
 
     #[test]
