@@ -27,7 +27,7 @@ async function main() {
   mkdirSync(storage, { recursive: true });
   const { Server } = await import("./server.mjs");
   const given = settings(process.env);
-  const vars = { LAYBY_OPEN: "true", ...given };
+  const vars = { LAYBY_OPEN: "true", LAYBY_PRIVATE_HOSTS: "true", ...given };
   const onLog = (log) => log.level !== "debug" && console.error(`[${log.level}] ${log.message}`);
   const server = await new Server({ storage, vars, port, onLog }).start();
 

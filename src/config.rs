@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::api::{Agent, Code, Error, Features, Rate, SessionInfo};
+use crate::api::{Agent, Code, Error, Features, Rate, Reach, SessionInfo, check_url};
 use crate::provider::{Host, Named, Play, Provider, Sampling};
 
 /// A deployment's settings.
@@ -35,6 +35,9 @@ pub struct Config {
     pub provider: Option<Provider>,
     /// `LAYBY_INLINE_PROVIDERS=false`: clients may name the deployment's providers, and bring none of their own.
     pub inline_providers: bool,
+    /// `LAYBY_PRIVATE_HOSTS=true`: providers and images that clients name may be anywhere, and without TLS. For local
+    /// development; by default in open mode.
+    pub reach: Reach,
     /// `LAYBY_FIRST_BYTE_S`, `LAYBY_IDLE_S`, `LAYBY_TOTAL_S`: how long a model's answer may take.
     pub patience: Patience,
     /// `LAYBY_HEARTBEAT_S`: seconds of silence after which a stream gets a sign of life; 1 to 30, by default 15.
@@ -104,6 +107,7 @@ impl Config {
             agent: agent.map_err(|e| format!("LAYBY_AGENT: {e}"))?,
             providers,
             provider,
+            reach: if flag("LAYBY_PRIVATE_HOSTS", open)? { Reach::Anywhere } else { Reach::Public },
             inline_providers: flag("LAYBY_INLINE_PROVIDERS", true)?,
             patience: Patience {
                 first_byte: seconds("LAYBY_FIRST_BYTE_S", 120, 3600)?,
@@ -141,12 +145,18 @@ impl Config {
     /// Refuses a session whose provider the deployment does not have or allow, or settings that it has no such thing for.
     pub fn check(&self, info: &SessionInfo, turn: &Sampling) -> Result<(), Error> {
         let own = info.agent.provider.as_ref();
-        if !self.inline_providers
-            && own.is_some_and(|own| !matches!(own, Provider::Named(_)))
-            && own != self.default_agent().provider.as_ref()
-        {
-            let message = format!("this deployment takes no providers from clients{}", self.known());
-            return Err(Error { param: Some("agent.provider".into()), ..Error::new(Code::Forbidden, message) });
+        let inline = own.filter(|own| !matches!(own, Provider::Named(_)));
+        if let Some(inline) = inline.filter(|inline| self.default_agent().provider.as_ref() != Some(*inline)) {
+            if !self.inline_providers {
+                let message = format!("this deployment takes no providers from clients{}", self.known());
+                return Err(Error {
+                    param: Some("agent.provider".into()),
+                    ..Error::new(Code::Forbidden, message)
+                });
+            }
+            if let Some(Err(why)) = inline.host().map(|host| check_url(&host.base_url, self.reach)) {
+                return Err(Error::invalid("agent.provider.base_url", why));
+            }
         }
         let (provider, _) =
             self.provider(own, info.model()).map_err(|why| Error::invalid("agent.provider", why))?;

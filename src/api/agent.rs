@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::idempotency::digest;
-use super::{Error, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
+use super::{Code, Error, MAX_AGENT, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
 use crate::provider::{Host, Provider, ResponseFormat, Sampling, ToolChoice};
 use crate::session::{AgentId, Tool};
 
@@ -74,6 +74,11 @@ impl Agent {
         }
         if let Some((key, why)) = self.provider.as_ref().and_then(Provider::host).and_then(Host::fault) {
             return Err(Error::invalid(under(at, &format!("provider.{key}")), why));
+        }
+        let size = serde_json::to_string(self).map_or(0, |json| json.len());
+        if size > MAX_AGENT {
+            let message = format!("this agent has {size} bytes as JSON, the limit is {MAX_AGENT}");
+            return Err(Error { param: Some(at.to_string()), ..Error::new(Code::PayloadTooLarge, message) });
         }
         match self.sampling().fault() {
             Some((key, why)) => Err(Error::invalid(under(at, key), why)),

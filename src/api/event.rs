@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::agent::tools;
 use super::create::{check_model, object, parse};
+use super::outbound::{Reach, check_part_url};
 use super::{Code, Error, MAX_TEXT};
 use crate::provider::{ResponseFormat, Sampling, ToolChoice};
 use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
@@ -90,6 +91,29 @@ pub fn command(body: &str) -> Result<Command, Error> {
         }
     };
     Ok(Command { input, id: None, sampling: None })
+}
+
+impl Command {
+    /// Refuses images and files that are where no provider should look for them.
+    pub fn check_reach(&self, reach: Reach) -> Result<(), Error> {
+        match &self.input {
+            Input::Message(posted) => check_urls(&posted.content, "data.content", reach),
+            Input::Output(given) => check_urls(&given.output, "data.output", reach),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses content parts with an address that may not be gone to.
+pub fn check_urls(parts: &Value, at: &str, reach: Reach) -> Result<(), Error> {
+    for (n, part) in parts.as_array().into_iter().flatten().enumerate() {
+        for key in ["image_url", "file_url"] {
+            if let Some(Err(why)) = part.get(key).and_then(Value::as_str).map(|url| check_part_url(url, reach)) {
+                return Err(Error::invalid(format!("{at}[{n}].{key}"), why));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn message(envelope: Envelope) -> Result<Command, Error> {
@@ -267,6 +291,23 @@ mod tests {
             if param.is_some() {
                 assert_eq!(error.param.as_deref(), param, "{body}: {}", error.message);
             }
+        }
+    }
+
+    #[test]
+    fn images_are_where_everybody_may_look() {
+        let image = |url: &str| json!({"type": "input_image", "image_url": url});
+        let body =
+            |part: Value| json!({"type": "message", "data": {"role": "user", "content": [part]}}).to_string();
+        let check = |url: &str, reach| command(&body(image(url))).unwrap().check_reach(reach);
+        assert_eq!(check("data:image/png;base64,AA", Reach::Public), Ok(()));
+        assert_eq!(check("https://example.com/a.png", Reach::Public), Ok(()));
+        assert_eq!(check("http://127.0.0.1/a.png", Reach::Anywhere), Ok(()));
+        for url in
+            ["http://127.0.0.1/a.png", "https://169.254.169.254/", "file:///etc/passwd", "https://a.internal/"]
+        {
+            let error = check(url, Reach::Public).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("data.content[0].image_url"), "{url}");
         }
     }
 

@@ -2,6 +2,7 @@
 //! The only place that knows status codes.
 
 mod agent;
+mod bundle;
 mod create;
 mod directory;
 mod error;
@@ -9,6 +10,7 @@ mod event;
 mod idempotency;
 mod info;
 mod limit;
+mod outbound;
 mod patch;
 mod query;
 mod route;
@@ -16,8 +18,10 @@ mod seed;
 mod service;
 mod token;
 mod view;
+mod yaml;
 
 pub use agent::{Agent, AgentTool, inline_id};
+pub use bundle::bundle;
 pub use create::{NewSession, check_labels, create, object};
 pub use directory::{AgentRecord, PageQuery, SessionsQuery, Summary, Told, list_page, new_agent};
 pub use error::{Code, Error};
@@ -25,6 +29,7 @@ pub use event::{Command, command};
 pub use idempotency::{KEPT, Key, Remembered, session_hex};
 pub use info::SessionInfo;
 pub use limit::{Bucket, Rate};
+pub use outbound::{Reach, check_url};
 pub use patch::{Fork, Patch, fork, patch};
 pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use route::{Method, Route};
@@ -39,6 +44,8 @@ pub const MAX_BODY: usize = 8 * 1024 * 1024;
 pub const MAX_TEXT: usize = 4 * 1024 * 1024;
 /// The largest list of tools, as JSON, in bytes: it has to fit into one row.
 pub const MAX_TOOLS_JSON: usize = 750_000;
+/// The largest agent, as JSON, in bytes: it has to fit into one row beside the session's other settings.
+pub const MAX_AGENT: usize = 1_500_000;
 /// Tools of one turn.
 pub const MAX_TOOLS: usize = 128;
 /// Characters of a title.

@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::Error;
 use super::create::parse;
-use super::event::{check_parts, check_text, output};
+use super::event::{check_parts, check_text, check_urls, output};
+use super::outbound::Reach;
 use crate::session::{CallId, Given, OnBusy, Posted, Role, Seed};
 
 /// Items that a session begins with, and the message that starts its first turn.
@@ -36,6 +37,22 @@ struct Output {
     output: Value,
     #[serde(default)]
     is_error: bool,
+}
+
+impl Seeds {
+    /// Refuses images and files that are where no provider should look for them.
+    pub fn check_reach(&self, reach: Reach) -> Result<(), Error> {
+        for (n, item) in self.items.iter().enumerate() {
+            let at = format!("initial_items[{n}]");
+            match item {
+                Seed::Message { content, .. } => check_urls(content, &format!("{at}.content"), reach)?,
+                Seed::Output(given) => check_urls(&given.output, &format!("{at}.output"), reach)?,
+                Seed::Call { .. } => {}
+            }
+        }
+        let last = format!("initial_items[{}].content", self.items.len());
+        self.message.as_ref().map_or(Ok(()), |message| check_urls(&message.content, &last, reach))
+    }
 }
 
 /// Reads the list. Whether calls and outputs fit together is for the session to say.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    MAX_BODY, MAX_EXPIRY, MAX_LABELS, MAX_QUEUE, MAX_ROUNDS, MAX_SUBSCRIBERS, MAX_TEXT, MAX_TITLE, MAX_TOOLS,
-    MAX_TOOLS_JSON,
+    MAX_AGENT, MAX_BODY, MAX_EXPIRY, MAX_LABELS, MAX_QUEUE, MAX_ROUNDS, MAX_SUBSCRIBERS, MAX_TEXT, MAX_TITLE,
+    MAX_TOOLS, MAX_TOOLS_JSON,
 };
 
 /// The document that describes every route.
@@ -31,7 +31,7 @@ pub fn info(features: &Features) -> Value {
     json!({
         "object": "info", "version": env!("CARGO_PKG_VERSION"), "features": names, "providers": features.providers,
         "limits": {
-            "body_bytes": MAX_BODY, "text_bytes": MAX_TEXT, "tools": MAX_TOOLS, "tools_bytes": MAX_TOOLS_JSON,
+            "body_bytes": MAX_BODY, "text_bytes": MAX_TEXT, "tools": MAX_TOOLS, "tools_bytes": MAX_TOOLS_JSON, "agent_bytes": MAX_AGENT,
             "labels": MAX_LABELS, "title_chars": MAX_TITLE, "rounds": MAX_ROUNDS, "queue": MAX_QUEUE,
             "subscribers": MAX_SUBSCRIBERS, "expires_in_seconds": MAX_EXPIRY,
             "tenant_requests_per_second": features.rates.0, "session_events_per_second": features.rates.1,

@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 use super::field;
 
+/// The largest schema of a text, as JSON, in bytes: it has to fit into a row beside a message's tools.
+const MAX_SCHEMA: usize = 256 * 1024;
+
 /// The settings. What is none is the provider's own default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -103,6 +106,11 @@ impl Sampling {
         }
         if self.max_output_tokens == Some(0) {
             return Some(("max_output_tokens", "must be at least 1".into()));
+        }
+        if let Some(ResponseFormat::JsonSchema { schema, .. }) = &self.response_format
+            && schema.to_string().len() > MAX_SCHEMA
+        {
+            return Some(("response_format", format!("a schema has at most {MAX_SCHEMA} bytes")));
         }
         let word = |text: &String| (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         if self.reasoning_effort.as_ref().is_some_and(|effort| !word(effort)) {

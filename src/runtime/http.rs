@@ -1,7 +1,7 @@
 //! Between the platform's requests and answers and ours.
 
 use futures::StreamExt;
-use worker::{Headers, Request, Response};
+use worker::{FormData, Headers, Method, Request, RequestInit, Response};
 
 use crate::api::{Code, Error, MAX_BODY, Query, Reply};
 
@@ -74,12 +74,16 @@ pub fn query(req: &Request) -> Query {
 
 /// A request's body, read no further than the limit.
 pub async fn body(req: &mut Request) -> Result<String, Error> {
+    String::from_utf8(bytes(req).await?).map_err(|_| Error::new(Code::InvalidInput, "the body is not valid UTF-8"))
+}
+
+async fn bytes(req: &mut Request) -> Result<Vec<u8>, Error> {
     if let Some(size) = header(req, "content-length").and_then(|text| text.parse().ok())
         && size > MAX_BODY
     {
         return Err(Error::too_large(size));
     }
-    let Ok(mut stream) = req.stream() else { return Ok(String::new()) };
+    let Ok(mut stream) = req.stream() else { return Ok(Vec::new()) };
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| Error::new(Code::InvalidInput, "the body broke off before its end"))?;
@@ -88,7 +92,25 @@ pub async fn body(req: &mut Request) -> Result<String, Error> {
             return Err(Error::too_large(bytes.len()));
         }
     }
-    String::from_utf8(bytes).map_err(|_| Error::new(Code::InvalidInput, "the body is not valid UTF-8"))
+    Ok(bytes)
+}
+
+/// Whether a request's body is a form.
+pub fn is_form(req: &Request) -> bool {
+    header(req, "content-type").is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"))
+}
+
+/// A request's form, read no further than the limit.
+pub async fn form(req: &mut Request) -> Result<FormData, Error> {
+    let bytes = bytes(req).await?;
+    let broken = |_| Error::new(Code::InvalidInput, "the body is not a whole multipart form");
+    let headers = Headers::new();
+    headers.set("content-type", &header(req, "content-type").unwrap_or_default()).map_err(broken)?;
+    let mut init = RequestInit::new();
+    let body = js_sys::Uint8Array::from(bytes.as_slice()).into();
+    init.with_method(Method::Post).with_headers(headers).with_body(Some(body));
+    let mut whole = Request::new_with_init("https://form/", &init).map_err(broken)?;
+    whole.form_data().await.map_err(broken)
 }
 
 /// Refuses bodies that are not JSON.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
-use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, Response};
+use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response};
 
 use super::driver::Driver;
 use super::{ai, clock, router};
@@ -213,6 +213,8 @@ fn request(wire: &WireRequest) -> worker::Result<Request> {
         headers.set(name, value)?;
     }
     let mut init = RequestInit::new();
+    // A redirect would take the key along.
+    init.with_redirect(RequestRedirect::Manual);
     init.with_method(Method::Post).with_headers(headers).with_body(Some(wire.body.as_str().into()));
     Request::new_with_init(&wire.url, &init)
 }

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use worker::{Context, Env, Method as HttpMethod, Request, Response, event};
+use serde_json::{Value, json};
+use worker::{Context, Env, FormEntry, Method as HttpMethod, Request, Response, event};
 
 use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SOURCE};
 use super::object::Object;
@@ -49,7 +50,7 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
 
 /// One line per request, without content, addresses or credentials.
 fn log_request(request_id: &str, method: &str, route: &str, status: u16, ms: u64) {
-    let line = serde_json::json!({"event": "request", "request_id": request_id, "method": method, "route": route,
+    let line = json!({"event": "request", "request_id": request_id, "method": method, "route": route,
         "status": status, "ms": ms});
     worker::console_log!("{line}");
 }
@@ -71,7 +72,7 @@ async fn answer(
 ) -> Result<Response, Error> {
     let (route, method) = route?;
     match route {
-        Route::Health => return respond(&serde_json::json!({"status": "ok"})),
+        Route::Health => return respond(&json!({"status": "ok"})),
         Route::Document => return http::respond_json(api::OPENAPI.to_string()).map_err(internal),
         _ => {}
     }
@@ -175,7 +176,7 @@ impl Limits {
     }
 }
 
-fn respond(body: &serde_json::Value) -> Result<Response, Error> {
+fn respond(body: &Value) -> Result<Response, Error> {
     http::respond(Reply::json(200, body)).map_err(internal)
 }
 
@@ -208,11 +209,56 @@ pub struct NewSession {
     pub tenant: String,
     /// What was posted.
     pub body: String,
-    /// The agent that was meant by its id.
+    /// The agent that was meant by its id, or that came as a bundle.
     pub agent: Option<AgentRecord>,
+    /// Whether it came as a bundle.
+    pub bundled: bool,
+}
+
+/// A session whose agent comes as a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
+async fn create_bundled(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> Result<Response, Error> {
+    let form = http::form(&mut req).await?;
+    let gz = match form.get("bundle") {
+        Some(FormEntry::File(file)) => file.bytes().await.map_err(internal)?,
+        _ => return Err(Error::invalid("bundle", "the form needs a file `bundle`, a .tar.gz")),
+    };
+    let body = match form.get("metadata") {
+        Some(FormEntry::Field(text)) => text,
+        Some(FormEntry::File(file)) => String::from_utf8(file.bytes().await.map_err(internal)?)
+            .map_err(|_| Error::invalid("metadata", "must be JSON"))?,
+        None => "{}".into(),
+    };
+    let new = api::create(&body)?;
+    if new.agent.is_some() || new.agent_id.is_some() {
+        return Err(Error::invalid("metadata.agent", "the agent comes with the bundle; leave it out here"));
+    }
+    let agent = api::bundle(&gz)?;
+    let (id, now) = (api::inline_id(&agent), clock::now());
+    let answer = json!({"agent_id": id, "agent_name": agent.name});
+    let record = AgentRecord { id, version: 1, created_at: now, updated_at: now, agent };
+    let envelope = NewSession { tenant: tenant.to_string(), body, agent: Some(record), bundled: true };
+    let mut made = make(&req, env, &envelope, new.location_hint, request_id).await?;
+    if made.status_code() != 201 {
+        return Ok(made);
+    }
+    let snapshot: Value = made.json().await.map_err(internal)?;
+    let mut body = answer;
+    if let Some(body) = body.as_object_mut() {
+        body.insert("session_id".into(), snapshot.get("id").cloned().unwrap_or_default());
+    }
+    let mut reply = Reply::json(201, &body);
+    for name in ["location", "idempotent-replayed"] {
+        if let Some(value) = made.headers().get(name).ok().flatten() {
+            reply = reply.with(name, value);
+        }
+    }
+    http::respond(reply).map_err(internal)
 }
 
 async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> Result<Response, Error> {
+    if http::is_form(&req) {
+        return create_bundled(req, env, tenant, request_id).await;
+    }
     http::must_be_json(&req)?;
     let body = http::body(&mut req).await?;
     // Refused here already, so that a bad request makes no object.
@@ -221,15 +267,26 @@ async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> 
         Some(id) => Some(agent(env, tenant, id).await?),
         None => None,
     };
+    let envelope = NewSession { tenant: tenant.to_string(), body, agent, bundled: false };
+    make(&req, env, &envelope, new.location_hint, request_id).await
+}
+
+/// Has the object of a new session make it.
+async fn make(
+    req: &Request,
+    env: &Env,
+    envelope: &NewSession,
+    hint: Option<String>,
+    request_id: &str,
+) -> Result<Response, Error> {
+    let tenant = &envelope.tenant;
     // A keyed request finds the session that it made the first time.
-    let key = http::header(&req, IDEMPOTENCY_KEY);
-    let id = match &key {
-        Some(key) => format!("sess_{}", api::session_hex(tenant, key)),
+    let id = match http::header(req, IDEMPOTENCY_KEY) {
+        Some(key) => format!("sess_{}", api::session_hex(tenant, &key)),
         None => SessionId::mint(&mut clock::Ids).0,
     };
-    let object = Object { hint: new.location_hint, ..Object::named(env, &format!("{tenant}/{id}")) };
-    let envelope = NewSession { tenant: tenant.to_string(), body, agent };
-    object.send(&req, Some(serde_json::to_string(&envelope).map_err(internal)?), request_id).await
+    let object = Object { hint, ..Object::named(env, &format!("{tenant}/{id}")) };
+    object.send(req, Some(serde_json::to_string(envelope).map_err(internal)?), request_id).await
 }
 
 /// An agent of the tenant, secrets included.

@@ -134,8 +134,10 @@ impl Session {
             (Route::Events(_), Method::Get) => driver.events(&query.events()?)?,
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
-                driver.count_event(router::config(&self.env)?.session_rate)?;
+                let config = router::config(&self.env)?;
+                driver.count_event(config.session_rate)?;
                 let command = api::command(&body)?;
+                command.check_reach(config.reach)?;
                 if let Some(claims) = &caller {
                     let tool = match &command.input {
                         Input::Output(given) => driver.tool_of(given.call_id.as_str())?,
@@ -170,15 +172,21 @@ impl Session {
     }
 
     async fn create(&self, id: SessionId, envelope: &str, key: Option<&str>) -> Result<Reply, Error> {
-        let NewSession { tenant, body, agent } = serde_json::from_str(envelope).map_err(router::internal)?;
-        let keys = Key::of("create", key, &body)?;
+        let NewSession { tenant, body, agent, bundled } =
+            serde_json::from_str(envelope).map_err(router::internal)?;
+        // The id of a bundled agent tells whether it is the same bundle.
+        let bundle = agent.as_ref().filter(|_| bundled).map(|agent| agent.id.0.as_str()).unwrap_or_default();
+        let keys = Key::of("create", key, &format!("{body}{bundle}"))?;
         if let Some(again) = self.driver.created(&keys)? {
             return Ok(again);
         }
         let mut new = api::create(&body)?;
         let config = router::config(&self.env)?;
         let (agent_id, agent, inline) = match agent {
-            Some(known) => (known.id, known.agent, None),
+            Some(known) => {
+                let inline = bundled.then(|| known.agent.clone());
+                (known.id, known.agent, inline)
+            }
             None => {
                 let agent = new.agent.take().unwrap_or_else(|| config.default_agent());
                 (api::inline_id(&agent), agent.clone(), Some(agent))
@@ -187,6 +195,7 @@ impl Session {
         let seeds = std::mem::take(&mut new.seeds);
         let info = SessionInfo::new(new, agent, agent_id, tenant, clock::now());
         config.check(&info, &Sampling::default())?;
+        seeds.check_reach(config.reach)?;
         self.driver.create(id, info, seeds, inline, &keys).await
     }
 

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { LOOK, Session, model, request, serve } from "./kit.mjs";
 
 const KEYS = {
+  LAYBY_PRIVATE_HOSTS: "true",
   LAYBY_API_KEYS: "acme:key-of-acme,acme:second-key,beta:key-of-beta",
   LAYBY_ORIGINS: "https://app.example.com",
 };
