@@ -144,7 +144,15 @@ impl Config {
 
     /// Refuses a session whose provider the deployment does not have or allow, or settings that it has no such thing for.
     pub fn check(&self, info: &SessionInfo, turn: &Sampling) -> Result<(), Error> {
-        let own = info.agent.provider.as_ref();
+        self.check_provider(info.agent.provider.as_ref(), info.model(), &info.sampling().with(turn))
+    }
+
+    /// The same for an agent.
+    pub fn check_agent(&self, agent: &Agent) -> Result<(), Error> {
+        self.check_provider(agent.provider.as_ref(), agent.model_name(), &agent.sampling())
+    }
+
+    fn check_provider(&self, own: Option<&Provider>, model: &str, sampling: &Sampling) -> Result<(), Error> {
         let inline = own.filter(|own| !matches!(own, Provider::Named(_)));
         if let Some(inline) = inline.filter(|inline| self.default_agent().provider.as_ref() != Some(*inline)) {
             if !self.inline_providers {
@@ -158,9 +166,8 @@ impl Config {
                 return Err(Error::invalid("agent.provider.base_url", why));
             }
         }
-        let (provider, _) =
-            self.provider(own, info.model()).map_err(|why| Error::invalid("agent.provider", why))?;
-        match provider.refuses(&info.sampling().with(turn)) {
+        let (provider, _) = self.provider(own, model).map_err(|why| Error::invalid("agent.provider", why))?;
+        match sampling.fault().or_else(|| provider.refuses(sampling)) {
             Some((setting, why)) => Err(Error::invalid(setting, why)),
             None => Ok(()),
         }

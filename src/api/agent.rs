@@ -4,9 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::idempotency::digest;
-use super::{Code, Error, MAX_AGENT, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
+use super::{Code, Error, MAX_AGENT, MAX_EXPIRY, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_JSON};
 use crate::provider::{Host, Provider, ResponseFormat, Sampling, ToolChoice};
 use crate::session::{AgentId, Tool};
+
+/// The longest pause of the built-in model between two deltas.
+const MAX_DELTA_MS: u32 = 60_000;
 
 /// An agent: what a session needs to know to run turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,11 +63,16 @@ impl Agent {
         if self.name.trim().is_empty() || self.name.chars().count() > 128 {
             return Err(Error::invalid(under(at, "name"), "an agent's name has 1 to 128 characters"));
         }
-        if self.tool_timeout_s == Some(0) {
-            return Err(Error::invalid(
-                under(at, "tool_timeout_s"),
-                "must be at least 1 second, or null for no deadline",
-            ));
+        if self.tool_timeout_s.is_some_and(|seconds| !(1..=MAX_EXPIRY).contains(&seconds)) {
+            let message =
+                format!("must be a whole number of seconds from 1 to {MAX_EXPIRY}, or null for no deadline");
+            return Err(Error::invalid(under(at, "tool_timeout_s"), message));
+        }
+        if let Some(Provider::Scripted(play)) = &self.provider
+            && play.delta_ms > MAX_DELTA_MS
+        {
+            let message = format!("must be at most {MAX_DELTA_MS} milliseconds");
+            return Err(Error::invalid(under(at, "provider.delta_ms"), message));
         }
         if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted(_))) {
             return Err(Error::invalid(under(at, "model"), "the agent needs the name of a model"));
@@ -195,9 +203,9 @@ fn tool(entry: &Value, at: &str) -> Result<Tool, Error> {
         entry.get("tool_timeout_s").or_else(|| spec.get("tool_timeout_s")).filter(|value| !value.is_null());
     let tool_timeout_s = match timeout.map(Value::as_u64) {
         None => None,
-        Some(Some(seconds @ 1..)) => Some(seconds),
+        Some(Some(seconds @ 1..=MAX_EXPIRY)) => Some(seconds),
         Some(_) => {
-            let message = "must be a whole number of seconds, at least 1, or null for the agent's";
+            let message = "must be a whole number of seconds from 1 to ten years, or null for the agent's";
             return Err(Error::invalid(format!("{at}.tool_timeout_s"), message));
         }
     };

@@ -123,6 +123,12 @@ impl AgentRecord {
         let changes = object(body)?;
         let tools = (!changes.contains_key("tools")).then(|| self.agent.tools.clone());
         for (key, value) in changes {
+            if !AGENT_KEYS.contains(&key.as_str()) {
+                return Err(Error::invalid(
+                    key,
+                    format!("unknown field, expected one of {}", AGENT_KEYS.join(", ")),
+                ));
+            }
             if value.is_null() {
                 whole.remove(&key);
             } else {
@@ -134,6 +140,22 @@ impl AgentRecord {
         Ok(Self { agent, version: self.version.saturating_add(1), updated_at: now, ..self })
     }
 }
+
+/// What an agent has.
+const AGENT_KEYS: [&str; 12] = [
+    "name",
+    "instructions",
+    "model",
+    "provider",
+    "tools",
+    "reasoning_effort",
+    "max_output_tokens",
+    "temperature",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "tool_timeout_s",
+];
 
 /// Reads the body of `POST /v1/agents`.
 pub fn new_agent(body: &str) -> Result<Agent, Error> {
@@ -183,7 +205,7 @@ pub struct PageQuery {
 impl Query {
     /// As the query of a list that begins with the newest.
     pub fn page(&self) -> Result<PageQuery, Error> {
-        let text = |name| self.get(name).map(str::to_string);
+        let text = |name| self.get(name).filter(|text| !text.is_empty()).map(str::to_string);
         Ok(PageQuery {
             limit: self.limit("limit", 20)?,
             after: text("after"),
@@ -247,6 +269,7 @@ mod tests {
         assert!(!next.view().to_string().contains("zebra"));
         let wrong = |body: &str| record().patched(body, Seconds(5)).unwrap_err().param;
         assert_eq!(wrong(r#"{"modle":"n"}"#).as_deref(), Some("modle"));
+        assert_eq!(wrong(r#"{"modle":null}"#).as_deref(), Some("modle"));
         assert_eq!(wrong(r#"{"name":null}"#), None);
         assert_eq!(wrong(r#"{"tools":[{"type":"web"}]}"#).as_deref(), Some("tools[0].type"));
     }

@@ -47,6 +47,24 @@ struct Envelope {
     response_format: Option<ResponseFormat>,
 }
 
+impl Envelope {
+    /// A key that only messages have, if it is there.
+    fn of_messages(&self) -> Option<&'static str> {
+        let keys = [
+            ("tools", self.tools.is_some()),
+            ("on_busy", self.on_busy.is_some()),
+            ("model_override", self.model_override.is_some()),
+            ("reasoning_effort", self.reasoning_effort.is_some()),
+            ("max_output_tokens", self.max_output_tokens.is_some()),
+            ("temperature", self.temperature.is_some()),
+            ("tool_choice", self.tool_choice.is_some()),
+            ("parallel_tool_calls", self.parallel_tool_calls.is_some()),
+            ("response_format", self.response_format.is_some()),
+        ];
+        keys.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MessageData {
@@ -65,7 +83,7 @@ struct OutputData {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct InterruptData {
     response_id: Option<String>,
 }
@@ -73,6 +91,11 @@ struct InterruptData {
 /// Reads the body.
 pub fn command(body: &str) -> Result<Command, Error> {
     let envelope: Envelope = parse(object(body)?, "")?;
+    if envelope.r#type != "message"
+        && let Some(key) = envelope.of_messages()
+    {
+        return Err(Error::invalid(key, format!("only a message takes {key}")));
+    }
     let input = match envelope.r#type.as_str() {
         "message" => return message(envelope),
         "function_call_output" => {
@@ -190,7 +213,9 @@ pub fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
         let at = format!("{at}[{n}]");
         let (key, text) = match part.get("type").and_then(Value::as_str) {
             Some("input_text") => ("text", part.get("text")),
-            Some("input_image") if part.get("file_id").is_some() => ("file_id", part.get("file_id")),
+            Some("input_image") if part.get("file_id").is_some_and(|id| !id.is_null()) => {
+                ("file_id", part.get("file_id"))
+            }
             Some("input_image") => ("image_url", part.get("image_url")),
             Some("input_file") => {
                 let keys = ["file_data", "file_url", "file_id"];
@@ -253,6 +278,8 @@ mod tests {
         let cases = [
             (json!({"data": {}}), None),
             (json!({"type": 7, "data": {}}), Some("type")),
+            (json!({"type": "interrupt", "on_busy": "queue"}), Some("on_busy")),
+            (json!({"type": "interrupt", "data": {"responseid": "r"}}), Some("data.responseid")),
             (json!({"type": "make_coffee", "data": {}}), Some("type")),
             (json!({"type": "message", "data": {"role": "user"}}), Some("data")),
             (json!({"type": "message", "data": {"role": "wizard", "content": []}}), Some("data.role")),

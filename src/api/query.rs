@@ -95,7 +95,7 @@ impl Query {
     pub fn items(&self) -> Result<ItemsQuery, Error> {
         self.only(&["limit", "after", "before", "order"])?;
         let descending = self.descending(false)?;
-        let text = |name| self.get(name).map(str::to_string);
+        let text = |name| self.get(name).filter(|text| !text.is_empty()).map(str::to_string);
         Ok(ItemsQuery {
             limit: self.limit("limit", 100)?,
             after: text("after"),

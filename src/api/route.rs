@@ -1,5 +1,7 @@
 //! Paths and methods.
 
+use percent_encoding::percent_decode_str;
+
 use super::{Code, Error};
 
 /// What a request is about.
@@ -67,14 +69,14 @@ impl Method {
 }
 
 impl Route {
-    /// Reads path and method. HEAD is answered as GET.
+    /// Reads path and method. HEAD is answered as GET, but where an answer would never end.
     pub fn parse(method: &str, path: &str) -> Result<(Route, Method), Error> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let route = match parts.as_slice() {
             ["health"] => Route::Health,
             ["v1", "sessions"] => Route::Sessions,
             ["v1", "agents"] => Route::Agents,
-            ["v1", "agents", id] => Route::TenantAgent((*id).to_string()),
+            ["v1", "agents", id] => Route::TenantAgent(decoded(id)),
             ["v1", "usage"] => Route::Usage,
             ["v1", "info"] => Route::Info,
             ["openapi.json"] => Route::Document,
@@ -86,12 +88,13 @@ impl Route {
             ["v1", "sessions", id, "agent"] => Route::Agent((*id).to_string()),
             ["v1", "sessions", id, "tokens"] => Route::Tokens((*id).to_string()),
             ["v1", "sessions", id, "fork"] => Route::Fork((*id).to_string()),
-            ["v1", "sessions", id, "queue", item] => Route::Queued((*id).to_string(), (*item).to_string()),
-            ["v1", "sessions", id, "calls", call] => Route::Call((*id).to_string(), (*call).to_string()),
+            ["v1", "sessions", id, "queue", item] => Route::Queued((*id).to_string(), decoded(item)),
+            ["v1", "sessions", id, "calls", call] => Route::Call((*id).to_string(), decoded(call)),
             _ => return Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
         };
         let allowed = route.methods();
-        let wanted = if method == "HEAD" { "GET" } else { method };
+        let endless = matches!(route, Route::Stream(_) | Route::Socket(_));
+        let wanted = if method == "HEAD" && !endless { "GET" } else { method };
         let found = allowed.iter().find(|allowed| allowed.name() == wanted);
         found.map(|method| (route.clone(), *method)).ok_or_else(|| Error::method(method, allowed))
     }
@@ -187,6 +190,11 @@ impl Route {
     }
 }
 
+/// A part of a path as it was meant.
+fn decoded(part: &str) -> String {
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +203,9 @@ mod tests {
     fn routes_are_found_by_path_and_method() {
         assert_eq!(Route::parse("GET", "/health"), Ok((Route::Health, Method::Get)));
         assert_eq!(Route::parse("DELETE", "/v1/sessions/a"), Ok((Route::Session("a".into()), Method::Delete)));
+        let call = Route::Call("a".into(), "x:y".into());
+        assert_eq!(Route::parse("DELETE", "/v1/sessions/a/calls/x%3Ay"), Ok((call, Method::Delete)));
+        assert_eq!(Route::parse("HEAD", "/v1/sessions/a/stream").unwrap_err().code, Code::MethodNotAllowed);
         assert_eq!(Route::parse("HEAD", "/v1/sessions/a/items"), Ok((Route::Items("a".into()), Method::Get)));
     }
 

@@ -81,8 +81,9 @@ fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
             item.entry(key).or_insert(value);
         }
     }
-    match item.remove("type").as_ref().and_then(Value::as_str) {
-        Some("message") | None => {
+    let kind = item.remove("type");
+    match kind.as_ref().map_or(Some("message"), Value::as_str) {
+        Some("message") => {
             let message: Message = parse(item, at)?;
             let content = content(message.role, message.content, &format!("{at}.content"))?;
             Ok(Seed::Message { role: message.role, content })
@@ -103,7 +104,7 @@ fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
             let output = output(given.output, &format!("{at}.output"))?;
             Ok(Seed::Output(Given { call_id: CallId(given.call_id), output, is_error: given.is_error }))
         }
-        Some(_) => {
+        _ => {
             let message = "an item's type must be message, function_call or function_call_output";
             Err(Error::invalid(format!("{at}.type"), message))
         }
@@ -181,6 +182,7 @@ mod tests {
     fn what_is_wrong_is_pointed_at() {
         let cases = [
             (json!({"type": "reasoning"}), "type"),
+            (json!({"type": 7, "role": "user", "content": "x"}), "type"),
             (json!({"role": "system", "content": "x"}), "role"),
             (json!({"role": "user", "content": []}), "content"),
             (json!({"role": "user", "content": [{"type": "output_text", "text": "x"}]}), "content[0].type"),

@@ -151,6 +151,12 @@ impl TryFrom<Value> for ResponseFormat {
 
     fn try_from(value: Value) -> Result<Self, String> {
         let nested = value.get("json_schema").unwrap_or(&value);
+        let fits = |key: &str, test: fn(&Value) -> bool| {
+            nested.get(key).is_none_or(|value| value.is_null() || test(value))
+        };
+        if !fits("name", Value::is_string) || !fits("strict", Value::is_boolean) {
+            return Err("a schema's name is a string, and strict is true or false".into());
+        }
         match (field(&value, "type").as_str(), nested.get("schema")) {
             (Some("text"), _) => Ok(Self::Text),
             (Some("json_object"), _) => Ok(Self::JsonObject),

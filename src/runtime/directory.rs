@@ -11,7 +11,7 @@ use worker::{DurableObject, Env, Request, Response, SqlStorageValue, State, dura
 use super::answers::Answers;
 use super::clock;
 use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID};
-use super::router::internal;
+use super::router::{config, internal};
 use super::rows::{Row, Sql, number, text};
 use crate::api::{
     self, AgentRecord, Code, Error, KEPT, Key, Method, PageQuery, Reply, Route, SessionsQuery, Summary, Told,
@@ -38,6 +38,7 @@ const SCHEMA: &str = "
 #[durable_object]
 pub struct Directory {
     state: State,
+    env: Env,
     sql: Sql,
     answers: Answers,
 }
@@ -47,9 +48,9 @@ impl std::panic::UnwindSafe for Directory {}
 impl std::panic::RefUnwindSafe for Directory {}
 
 impl DurableObject for Directory {
-    fn new(state: State, _env: Env) -> Self {
+    fn new(state: State, env: Env) -> Self {
         let sql = Sql::new(state.storage());
-        Self { state, answers: Answers::new(sql.clone()), sql }
+        Self { state, env, answers: Answers::new(sql.clone()), sql }
     }
 
     async fn fetch(&self, req: Request) -> worker::Result<Response> {
@@ -105,7 +106,7 @@ impl Directory {
             return Ok(Reply::json(200, &json!({})));
         }
         if let Some(id) = path.strip_prefix(SESSIONS).and_then(|rest| rest.strip_prefix('/')) {
-            let keys = Key::of("delete", key, id)?;
+            let keys = Key::of(&format!("delete {id}"), key, id)?;
             return match req.method() {
                 worker::Method::Delete => self.forget(id, &keys).await,
                 // Asked when the session is gone: perhaps it was this very request that deleted it.
@@ -124,20 +125,24 @@ impl Directory {
             (Route::Agents, _) => {
                 let body = http::body(&mut req).await?;
                 let keys = Key::of("agents", key, &body)?;
-                self.once(&keys, || self.make_agent(&body)).await
+                let made = self.once(&keys, || self.make_agent(&body)).await?;
+                let agent: Value = serde_json::from_str(&made.body).map_err(internal)?;
+                let id = agent.get("id").and_then(Value::as_str).unwrap_or_default().to_string();
+                Ok(made.with("location", format!("/v1/agents/{id}")))
             }
             (Route::TenantAgent(id), Method::Patch) => {
                 let body = http::body(&mut req).await?;
                 let keys = Key::of(&format!("patch {id}"), key, &body)?;
                 self.once(&keys, || {
                     let record = self.agent(&id)?.patched(&body, clock::now())?;
+                    config(&self.env)?.check_agent(&record.agent)?;
                     self.keep_agent(&record, Listed::Yes)?;
                     Ok(Reply::json(200, &record.view()))
                 })
                 .await
             }
             (Route::TenantAgent(id), Method::Delete) => {
-                let keys = Key::of("delete agent", key, &id)?;
+                let keys = Key::of(&format!("delete agent {id}"), key, &id)?;
                 self.once(&keys, || {
                     self.agent(&id)?;
                     self.sql.query("DELETE FROM agent WHERE id = ?", vec![text(&*id)])?;
@@ -155,17 +160,13 @@ impl Directory {
             return Ok(again);
         }
         let reply = act()?;
-        self.keep(keys, &reply).await?;
-        Ok(reply)
-    }
-
-    async fn keep(&self, keys: &[Key], reply: &Reply) -> Result<(), Error> {
+        // No await since then: what was done and what was answered are kept together or not at all.
         let now = clock::now();
-        self.answers.keep(keys, reply, now)?;
+        self.answers.keep(keys, &reply, now)?;
         if !keys.is_empty() && self.state.storage().get_alarm().await.map_err(internal)?.is_none() {
             self.wake_at(Some(now.after(KEPT).0)).await.map_err(internal)?;
         }
-        Ok(())
+        Ok(reply)
     }
 
     async fn wake_at(&self, at: Option<u64>) -> worker::Result<()> {
@@ -217,10 +218,11 @@ impl Directory {
     }
 
     async fn forget(&self, id: &str, keys: &[Key]) -> Result<Reply, Error> {
-        self.sql.query("DELETE FROM session WHERE id = ?", vec![text(id)])?;
-        let reply = Reply::json(200, &json!({"id": id, "object": "conversation.deleted", "deleted": true}));
-        self.keep(keys, &reply).await?;
-        Ok(reply)
+        self.once(keys, || {
+            self.sql.query("DELETE FROM session WHERE id = ?", vec![text(id)])?;
+            Ok(Reply::json(200, &json!({"id": id, "object": "conversation.deleted", "deleted": true})))
+        })
+        .await
     }
 
     fn sessions(&self, query: &SessionsQuery) -> Result<Reply, Error> {
@@ -266,11 +268,12 @@ impl Directory {
 
     fn make_agent(&self, body: &str) -> Result<Reply, Error> {
         let agent = api::new_agent(body)?;
+        config(&self.env)?.check_agent(&agent)?;
         let now = clock::now();
         let id = AgentId::mint(&mut clock::Ids as &mut dyn Mint);
         let record = AgentRecord { id, version: 1, created_at: now, updated_at: now, agent };
         self.keep_agent(&record, Listed::Yes)?;
-        Ok(Reply::json(201, &record.view()).with("location", format!("/v1/agents/{}", record.id)))
+        Ok(Reply::json(201, &record.view()))
     }
 
     fn keep_agent(&self, record: &AgentRecord, listed: Listed) -> Result<(), Error> {

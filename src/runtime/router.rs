@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use worker::{Context, Env, FormEntry, Method as HttpMethod, Request, Response, event};
+use worker::{Context, Env, FormEntry, Request, Response, event};
 
 use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SOURCE};
 use super::object::Object;
@@ -19,14 +19,14 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
     let began = clock::millis();
     let given = http::header(&req, REQUEST_ID).filter(|id| is_plain(id));
     let request_id = given.unwrap_or_else(|| format!("req_{}", clock::Ids.uuid()));
-    let method = req.method();
+    let method = req.inner().method(); // as it was sent: the platform's own type takes any other for GET
     let origin = http::header(&req, "origin");
-    let route = Route::parse(method.as_ref(), &req.path());
+    let route = Route::parse(&method, &req.path());
     let pattern = route.as_ref().map_or("", |(route, _)| route.pattern());
     let config = config(&env);
     let allowed = |origin: &str| config.as_ref().ok()?.allowed_origin(origin).map(str::to_string);
     let allowed = origin.as_deref().and_then(allowed);
-    let answer = if method == HttpMethod::Options {
+    let answer = if method == "OPTIONS" {
         preflight(origin.is_some(), allowed.is_some())
     } else {
         answer(req, &env, route, config.clone(), &request_id).await
@@ -36,7 +36,7 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
         Err(error) => http::respond(error.reply(&request_id))?,
     };
     let (status, took) = (answer.status_code(), clock::millis().saturating_sub(began));
-    log_request(&request_id, method.as_ref(), pattern, status, took);
+    log_request(&request_id, &method, pattern, status, took);
     let headers = answer.headers().clone();
     headers.set(REQUEST_ID, &request_id)?;
     headers.set("server-timing", &format!("total;dur={took}"))?;

@@ -115,7 +115,9 @@ impl Session {
                 driver.make_token(&body, &Key::of("tokens", key, &body)?)?
             }
             (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?)?,
-            (Route::Session(_), Method::Delete) => driver.delete(&Key::of("delete", key, &id)?).await?,
+            (Route::Session(_), Method::Delete) => {
+                driver.delete(&Key::of(&format!("delete {id}"), key, &id)?).await?
+            }
             (Route::Session(_), Method::Patch) => {
                 let body = http::body(&mut req).await?;
                 driver.patch(api::patch(&body)?, &Key::of("patch", key, &body)?)?

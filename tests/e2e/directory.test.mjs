@@ -96,6 +96,9 @@ test("a session is deleted once under its key", async (t) => {
   assert.deepEqual([first.status, again.status, again.body], [200, 200, first.body]);
   assert.equal(again.headers.get("idempotent-replayed"), "true");
   assert.equal((await session.request("DELETE", "", undefined, { "idempotency-key": "other" })).status, 404);
+  const other = await Session.create(server, {});
+  assert.equal((await other.request("DELETE", "", undefined, key)).status, 200, "a key belongs to its session");
+  assert.equal((await other.request("GET")).status, 404);
   assert.equal((await session.request("DELETE")).status, 404);
 });
 

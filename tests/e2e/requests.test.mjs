@@ -37,6 +37,7 @@ test("what is no request gets the answer that says why", async (t) => {
     ["POST", "/events", "x".repeat(8 * 1024 * 1024 + 1), json, 413, "payload_too_large"],
     ["POST", "/events", JSON.stringify(message("x")), { ...json, "idempotency-key": "a\tb" }, 400, "invalid_input"],
     ["PUT", "", "{}", json, 405, "method_not_allowed"],
+    ["QUERY", "", undefined, {}, 405, "method_not_allowed"],
     ["GET", "/nowhere", undefined, {}, 404, "not_found"],
     ["GET", "/items?limit=1e9", undefined, {}, 400, "invalid_input"],
     ["GET", "/stream?after=%0d%0aevent:%20x", undefined, {}, 400, "invalid_input"],
@@ -51,6 +52,8 @@ test("what is no request gets the answer that says why", async (t) => {
     assert.equal(error.code, code, what);
     assert.ok(error.message.length > 5 && error.request_id, what);
   }
+  for (const rest of ["/stream", "/ws"])
+    assert.equal((await fetch(server.url + path + rest, { method: "HEAD" })).status, 405, "it would never end");
   await session.say("still there?");
   assert.equal((await session.status("idle")).items.length, 2);
 });
