@@ -63,8 +63,8 @@ struct Auth {
 
 /// Reads a bundle. The caller limits its size and says where its provider may be.
 ///
-/// `tools` is a list of client-side functions. The compatible API's own form, a mapping of what its server is to run, and
-/// entries of other types are refused: an agent that silently lacks its tools would be worse than none.
+/// `tools` is a list of client-side functions, or a mapping of them by name. What the compatible API's server would run is
+/// refused: an agent that silently lacks its tools would be worse than none.
 pub fn bundle(gz: &[u8]) -> Result<Agent, Error> {
     let tar = inflated(gz)?;
     let files = top(unpacked(&tar)?);
@@ -73,7 +73,7 @@ pub fn bundle(gz: &[u8]) -> Result<Agent, Error> {
     let executor = config.executor.unwrap_or_default();
     let tools = match config.tools {
         None | Some(Value::Null) => Vec::new(),
-        Some(list) => tools(&list, "bundle.tools")?.into_iter().map(AgentTool).collect(),
+        Some(list) => tools(&listed(list)?, "bundle.tools")?.into_iter().map(AgentTool).collect(),
     };
     let agent = Agent {
         name: config.name.unwrap_or_else(|| stem(file).to_string()),
@@ -91,6 +91,23 @@ pub fn bundle(gz: &[u8]) -> Result<Agent, Error> {
     };
     agent.check("bundle")?;
     Ok(agent)
+}
+
+/// Tools as a list. The compatible API's own form is a mapping by name; what its server would run is refused.
+fn listed(tools: Value) -> Result<Value, Error> {
+    let Value::Object(map) = tools else { return Ok(tools) };
+    let named = |(name, mut tool): (String, Value)| match tool.as_object_mut() {
+        Some(fields) if fields.get("runtime").is_some_and(|runtime| runtime == "client") => {
+            fields.insert("name".into(), name.into());
+            fields.entry("type").or_insert_with(|| "function".into());
+            Ok(tool)
+        }
+        _ => Err(Error::invalid(
+            format!("bundle.tools.{name}"),
+            "only tools with runtime client run here: at a client",
+        )),
+    };
+    map.into_iter().map(named).collect()
 }
 
 fn refused(message: impl Into<String>) -> Error {
@@ -440,7 +457,8 @@ interaction: {conversational: true}
             (yaml("executor: gpt"), "bundle.executor", "Executor"),
             (yaml("executor: {auth: {api_key: [x]}}"), "bundle.executor.auth.api_key", "string"),
             (yaml("executor: {model: m, auth: {base_url: nowhere}}"), "bundle.provider.base_url", "URL"),
-            (tools("{builtins: [web_search]}"), "bundle.tools", "list"),
+            (tools("{builtins: [web_search]}"), "bundle.tools.builtins", "runtime client"),
+            (tools("look"), "bundle.tools", "list"),
             (tools("[web_search]"), "bundle.tools[0].type", "function"),
             (tools("[{type: mcp}]"), "bundle.tools[0].type", "function"),
         ];

@@ -34,7 +34,9 @@ pub struct NewSession {
 }
 
 /// Keys of the compatible API that have no meaning here.
-pub const FOREIGN: [&str; 10] = [
+pub const FOREIGN: [&str; 12] = [
+    "silent",
+    "external_session_id",
     "runner_id",
     "host_id",
     "host_type",

@@ -217,7 +217,9 @@ impl Query {
     /// As the query of a list of sessions.
     pub fn sessions(&self) -> Result<SessionsQuery, Error> {
         let known = ["agent_id", "agent_name", "status", "label", "search_query", "archived", "sort_by"];
-        self.only(&[&["limit", "after", "before", "order"], known.as_slice()].concat())?;
+        // The compatible API's words. There is one kind of session here, and a tenant shares all of its own.
+        let compatible = ["visibility", "include_archived", "kind"];
+        self.only(&[&["limit", "after", "before", "order"], known.as_slice(), &compatible].concat())?;
         let text = |name| self.get(name).filter(|text| !text.is_empty()).map(str::to_string);
         let by_update = match self.get("sort_by") {
             None | Some("created_at") => false,
@@ -236,7 +238,19 @@ impl Query {
             Some(Some(pair)) => Some(pair),
             Some(None) => return Err(Error::invalid("label", "label must be key:value")),
         };
-        let archived = self.get("archived").is_some().then(|| self.flag("archived", false)).transpose()?;
+        let mut archived = self.get("archived").is_some().then(|| self.flag("archived", false)).transpose()?;
+        match self.get("visibility") {
+            None => {}
+            Some("all" | "mine" | "shared") if self.flag("include_archived", false)? => {}
+            Some("all" | "mine" | "shared") => archived = archived.or(Some(false)),
+            Some("archived") => archived = Some(true),
+            Some(_) => {
+                return Err(Error::invalid("visibility", "visibility must be all, mine, shared or archived"));
+            }
+        }
+        if !matches!(self.get("kind"), None | Some("default" | "any")) {
+            return Err(Error::invalid("kind", "kind must be default or any; there are no other sessions"));
+        }
         let (agent_id, agent_name, search) = (text("agent_id"), text("agent_name"), text("search_query"));
         Ok(SessionsQuery { page: self.page()?, by_update, agent_id, agent_name, status, label, search, archived })
     }
@@ -287,12 +301,18 @@ mod tests {
             ("status", "asleep"),
             ("label", "plain"),
             ("archived", "maybe"),
+            ("visibility", "none"),
+            ("kind", "sub_agent"),
             ("agentname", "x"),
         ] {
             assert_eq!(query(&[(key, value)]).sessions().unwrap_err().param.as_deref(), Some(key));
         }
         let whole = query(&[("label", "a:b:c"), ("archived", "false"), ("order", "asc")]).sessions().unwrap();
         assert_eq!(whole.label, Some(("a".into(), "b:c".into())));
+        let archived = |pairs: &[(&str, &str)]| query(pairs).sessions().unwrap().archived;
+        assert_eq!(archived(&[("visibility", "mine")]), Some(false));
+        assert_eq!(archived(&[("visibility", "archived")]), Some(true));
+        assert_eq!(archived(&[("visibility", "all"), ("include_archived", "true")]), None);
         assert_eq!((whole.archived, whole.page.descending, whole.page.limit), (Some(false), false, 20));
     }
 }

@@ -46,7 +46,13 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Opt
 
 /// Reads the body of a PATCH.
 pub fn patch(body: &str) -> Result<Patch, Error> {
-    let patch: Patch = parse(object(body)?, "")?;
+    let mut patch: Patch = parse(object(body)?, "")?;
+    // The compatible API's word for null.
+    for setting in [&mut patch.model_override, &mut patch.reasoning_effort] {
+        if setting.as_ref().is_some_and(|given| given.as_deref() == Some("default")) {
+            *setting = Some(None);
+        }
+    }
     check_title(patch.title.as_ref().and_then(Option::as_deref))?;
     check_model(patch.model_override.as_ref().and_then(Option::as_deref))?;
     check_expiry(patch.expires_in.flatten())?;
@@ -71,6 +77,9 @@ mod tests {
     fn null_is_told_from_nothing() {
         let patch = patch(r#"{"title":null,"runner_id":"r"}"#).unwrap();
         assert_eq!(patch, Patch { title: Some(None), ..Patch::default() });
+        let patch =
+            super::patch(r#"{"model_override":"default","reasoning_effort":"default","silent":true}"#).unwrap();
+        assert_eq!((patch.model_override, patch.reasoning_effort), (Some(None), Some(None)));
     }
 
     #[test]

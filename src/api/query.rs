@@ -130,10 +130,10 @@ impl Query {
         Ok(EventsQuery { after, limit: self.limit("limit", 100)?, wait })
     }
 
-    /// The cursor of a stream request: `after`, else the header that a reconnecting EventSource sends.
+    /// The cursor of a stream request: the header that a reconnecting EventSource sends, which keeps its address; else `after`.
     pub fn cursor(&self, last_event_id: Option<String>) -> Result<Option<String>, Error> {
         self.only(&["after", "access_token"])?;
-        let given = self.get("after").map(str::to_string).or(last_event_id);
-        Ok(given.filter(|cursor| !cursor.is_empty()))
+        let header = last_event_id.filter(|cursor| !cursor.is_empty());
+        Ok(header.or_else(|| self.get("after").filter(|cursor| !cursor.is_empty()).map(str::to_string)))
     }
 }

@@ -60,13 +60,15 @@ pub fn snapshot(
     json!({
         "id": session.id, "object": "session", "status": state.status(),
         "agent_id": info.agent_id, "agent_name": info.agent.name, "model": session.settings.model,
+        "llm_model": info.agent.model_name(), "model_override": info.model_override,
+        "reasoning_effort": info.reasoning_effort,
         "title": info.title, "labels": info.labels, "archived": info.archived,
         "created_at": info.created_at, "updated_at": state.updated_at.max(info.updated_at),
         "expires_at": info.expires_at,
         "active_response_id": state.turn().map(|turn| &turn.head.response_id),
         "last_response": last, "last_task_error": state.last_error(),
         "pending_tool_calls": calls.collect::<Vec<_>>(), "queue": queue.collect::<Vec<_>>(),
-        "usage": state.usage, "cursor": session.cursor().text(&session.id), "subscribers": subscribers, "items": items,
+        "usage": state.usage, "cursor": session.begin().text(&session.id), "subscribers": subscribers, "items": items,
     })
 }
 

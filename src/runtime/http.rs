@@ -20,6 +20,9 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The header that carries the request id to the object.
 pub const REQUEST_ID: &str = "x-request-id";
 
+/// Bytes of a body above the limit that are read and thrown away, so that its sender sees the answer and no broken pipe.
+const DRAINED: usize = 4 * MAX_BODY;
+
 /// Headers that pages may send, and read.
 const ALLOWED: &str = "authorization, content-type, idempotency-key, last-event-id, x-request-id";
 const EXPOSED: &str = "location, x-request-id, idempotent-replayed, retry-after, server-timing, allow";
@@ -66,6 +69,15 @@ pub fn header(req: &Request, name: &str) -> Option<String> {
     req.headers().get(name).ok().flatten()
 }
 
+/// The origin of the page that asks. Browsers leave it out of a page's requests to its own host.
+pub fn origin(req: &Request) -> Option<String> {
+    let own = || {
+        let same = header(req, "sec-fetch-site").is_some_and(|site| site == "same-origin");
+        req.url().ok().filter(|_| same).map(|url| url.origin().ascii_serialization())
+    };
+    header(req, "origin").or_else(own)
+}
+
 /// A request's query.
 pub fn query(req: &Request) -> Query {
     let Ok(url) = req.url() else { return Query::default() };
@@ -78,19 +90,20 @@ pub async fn body(req: &mut Request) -> Result<String, Error> {
 }
 
 async fn bytes(req: &mut Request) -> Result<Vec<u8>, Error> {
-    if let Some(size) = header(req, "content-length").and_then(|text| text.parse().ok())
-        && size > MAX_BODY
-    {
-        return Err(Error::too_large(size));
-    }
     let Ok(mut stream) = req.stream() else { return Ok(Vec::new()) };
-    let mut bytes = Vec::new();
+    let (mut bytes, mut size) = (Vec::new(), 0_usize);
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| Error::new(Code::InvalidInput, "the body broke off before its end"))?;
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > MAX_BODY {
-            return Err(Error::too_large(bytes.len()));
+        size = size.saturating_add(chunk.len());
+        if size <= MAX_BODY {
+            bytes.extend_from_slice(&chunk);
+        } else if size > DRAINED {
+            break;
         }
+    }
+    if size > MAX_BODY {
+        let said = header(req, "content-length").and_then(|text| text.parse().ok());
+        return Err(Error::too_large(said.unwrap_or(size)));
     }
     Ok(bytes)
 }

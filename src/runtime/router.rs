@@ -90,7 +90,7 @@ async fn answer(
         return Err(Error::no_session(id));
     }
     let object = Object::named(env, &format!("{}/{id}", caller.tenant()));
-    let object = Object { token: caller.token(), origin: http::header(&req, "origin"), ..object };
+    let object = Object { token: caller.token(), origin: http::origin(&req), ..object };
     match (&route, method) {
         (Route::Fork(_), _) if object.token.is_some() => Err(Error::forbidden()),
         (Route::Fork(_), _) => fork(object, req, caller.tenant(), request_id).await,

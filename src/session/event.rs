@@ -109,7 +109,7 @@ impl<'a> Feed<'a> {
             Entry::Retried { attempt, delay_seconds, error, .. } => {
                 let kind = "response.retry";
                 let data = json!({"type": kind, "attempt": attempt, "max_attempts": super::MAX_ATTEMPTS,
-                    "delay_seconds": delay_seconds, "error": error});
+                    "delay_seconds": delay_seconds, "error": error, "source": "llm"});
                 self.event(kind, &data);
             }
             Entry::Ended { outcome, usage, at, turn } => {
@@ -206,7 +206,7 @@ impl<'a> Feed<'a> {
         if *outcome == Outcome::Cancelled {
             let kind = "session.interrupted";
             let data = json!({"type": kind, "session_id": self.session, "conversation_id": self.session,
-                "data": {"response_id": turn.response_id}});
+                "data": {"response_id": turn.response_id, "requested_at": at}});
             self.event(kind, &data);
         }
         self.status(if matches!(outcome, Outcome::Failed(_)) {

@@ -159,6 +159,14 @@ impl Session {
         self.shown
     }
 
+    /// Where a reader has to begin who knows the items of the log: before those that are being written.
+    pub fn begin(&self) -> Cursor {
+        match &self.state.phase {
+            Phase::Sampling { at, .. } if !self.open.is_empty() => Cursor::before(*at).min(self.shown),
+            Phase::Idle | Phase::Sampling { .. } | Phase::Parked { .. } => self.shown,
+        }
+    }
+
     /// The stream after `from`, up to about `budget` bytes of it. Everything must have been published: a replay ends where
     /// the live events go on.
     pub fn replay(&self, from: Cursor, budget: usize, log: &dyn Log) -> Result<Page, Unreadable> {
@@ -181,7 +189,12 @@ impl Session {
 
     /// What a reader without a cursor is told first: the status, the parked calls, and the text that is being written.
     pub fn greeting(&self, log: &dyn Log) -> Result<Vec<Event>, Unreadable> {
-        let mut events = vec![Event::status(&self.id, None, self.state.status())];
+        // A reader who comes after a failure must not take it for that of the turn which it is about to start.
+        let status = match self.state.status() {
+            SessionStatus::Failed => SessionStatus::Idle,
+            status => status,
+        };
+        let mut events = vec![Event::status(&self.id, None, status)];
         for call in self.state.open_calls() {
             let kind = "response.output_item.done";
             let item = log.item(call.seq)?.show(Status::ActionRequired);

@@ -311,6 +311,25 @@ async function dial(t, session, query = "") {
   return { socket, messages, wait };
 }
 
+test("a snapshot's cursor misses nothing of a text that is being written", async (t) => {
+  const server = await serve(t);
+  let free = () => {};
+  const hold = new Promise((resolve) => (free = resolve));
+  const llm = await model(t, [{ text: "one two three four", hold }]);
+  const session = await Session.on(server, llm);
+  const first = session.stream(t);
+  await first.type("session.heartbeat");
+  await session.say("go");
+  await first.wait(() => first.text.endsWith("four"), "the text so far");
+  const { cursor, items } = await session.snapshot();
+  assert.equal(items.length, 1);
+  const late = session.stream(t, cursor);
+  free();
+  await late.status("idle");
+  assert.equal(late.text, "one two three four");
+  assert.equal(late.events.filter(({ type }) => type === "response.output_item.added").length, 1);
+});
+
 test("a WebSocket carries the same events, takes events with a reference, and resumes", async (t) => {
   const server = await serve(t);
   const llm = await model(t, [{ text: "Over the wire. ", calls: [{ id: "c", name: "look" }] }, { text: "Bye." }]);
