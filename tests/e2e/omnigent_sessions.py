@@ -25,6 +25,14 @@ async def note(name, doing):
     return value
 
 
+async def mapped(client):
+    """A turn of an agent that declares its tool as the package's own agents do: a mapping by name."""
+    about = {"description": TOOL["description"], "parameters": TOOL["parameters"]}
+    tools = bundle({TOOL["name"]: {"type": "function", "runtime": "client", **about}})
+    chat = await client.sessions_chat(tools, tool_callables={"lookup_widget": lambda info: "teal"})
+    return (await chat.query("Use the tool.")).text
+
+
 async def main():
     async with connect() as client:
         sessions = client.sessions
@@ -56,11 +64,7 @@ async def main():
         await note("missing", sessions.get("sess_0"))
         output = {"type": "function_call_output", "data": {"call_id": "no", "output": ""}}
         await note("unknown_call", sessions.post_event(second, output))
-        # A client's tool as the package's own agents declare it.
-        about = {"description": TOOL["description"], "parameters": TOOL["parameters"]}
-        mapping = bundle({TOOL["name"]: {"type": "function", "runtime": "client", **about}})
-        own = await client.sessions_chat(mapping, tool_callables={"lookup_widget": lambda info: "teal"})
-        await note("mapping", own.query("Use the tool."))
+        await note("mapping", mapped(client))
 
 
 try:
