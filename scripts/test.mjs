@@ -4,6 +4,7 @@ import { readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "./build.mjs";
+import { python } from "./python.mjs";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 
@@ -29,6 +30,8 @@ step("documentation", "cargo", ["doc", "--quiet", "--no-deps", "--lib", "--docum
 });
 step("native tests", "cargo", ["test", "--quiet"]);
 build();
+const { why, old } = python();
+if (why ?? old) console.error(`[test] some clients are left out: ${why ?? old}`);
 const files = readdirSync(join(root, "tests", "e2e")).filter((name) => name.endsWith(".test.mjs"));
 step("end-to-end tests", process.execPath, [
   "--test",
