@@ -1,4 +1,3 @@
-// @ts-check
 /**
  * The browser client of layby: one ES module without dependencies, for browsers and Node 20 or newer. Types: client.d.ts.
  *
@@ -46,6 +45,7 @@ export class LaybyError extends Error {
 /** One session on a server. Made with `Session.open` or `Session.create`. */
 export class Session {
   #options;
+  #start; // where the shared stream begins; none: now
   #bearer; // the promise of a token
   #closed = new AbortController();
   #live; // the shared feed
@@ -57,11 +57,14 @@ export class Session {
   #running = new Map();
 
   /** Use `Session.open` or `Session.create`. */
-  constructor(sessionId, options, cursor = undefined) {
-    this.id = sessionId;
-    this.#options = { silenceMs: 40_000, fetch: (url, init) => fetch(url, init), ...options };
-    this.#options.baseUrl = (options.baseUrl ?? "").replace(/\/+$/, "");
-    this.start = cursor;
+  constructor(
+    id,
+    { baseUrl = "", token, silenceMs = 40_000, fetch = (url, init) => globalThis.fetch(url, init) },
+    cursor,
+  ) {
+    this.id = id;
+    this.#options = { baseUrl: baseUrl.replace(/\/+$/, ""), token, silenceMs, fetch };
+    this.#start = cursor;
   }
 
   /**
@@ -76,22 +79,19 @@ export class Session {
   }
 
   /** Makes a session, with the API key: for servers and for local use. All other keys are the body's (`agent`, …). */
-  static async create({ baseUrl, apiKey = undefined, silenceMs = undefined, fetch = undefined, ...body } = {}) {
-    const given = Object.entries({ baseUrl, token: apiKey, silenceMs, fetch }).filter(
-      ([, value]) => value !== undefined,
-    );
-    const options = Object.fromEntries(given);
+  static async create({ baseUrl, apiKey, silenceMs, fetch, ...body } = {}) {
+    const options = { baseUrl, token: apiKey, silenceMs, fetch };
     const { id, cursor } = await new Session(undefined, options).request("POST", "", body);
     return new Session(id, options, cursor);
   }
 
   /** The cursor after the last event of the shared stream: where `events({ after })` or another client can go on. */
   get cursor() {
-    return this.#live?.cursor ?? this.start;
+    return this.#live?.cursor ?? this.#start;
   }
 
   /** Any request to the session, `path` below it: the answer as JSON. Repeated over network failures, nothing done twice. */
-  async request(method, path = "", body = undefined, { signal = undefined, attempts = ATTEMPTS } = {}) {
+  async request(method, path = "", body, { signal, attempts = ATTEMPTS } = {}) {
     const headers = method === "GET" ? {} : { "idempotency-key": randomKey() };
     const init = { method, headers, signal };
     if (body !== undefined) {
@@ -113,7 +113,7 @@ export class Session {
    * Posts a message: text, or content parts. It offers the registered tools, and `tools` of this message alone. `onBusy`:
    * `queue` (default), `steer`, `interrupt` or `reject`. Other keys go into the body (`model_override`, …).
    */
-  async send(content, { tools = [], onBusy = undefined, id = undefined, signal = undefined, ...more } = {}) {
+  async send(content, { tools = [], onBusy, id, signal, ...more } = {}) {
     await this.#live?.attached; // or the stream may begin behind what this causes
     const names = tools.map((tool) => tool.function?.name ?? tool.name);
     const registered = [...this.#tools.values()].map(({ offer }) => offer);
@@ -142,7 +142,7 @@ export class Session {
   }
 
   /** Stops the running turn, or the one named, if it runs. */
-  interrupt(responseId = undefined) {
+  interrupt(responseId) {
     return this.request("POST", "/events", { type: "interrupt", data: { response_id: responseId } });
   }
 
@@ -167,7 +167,7 @@ export class Session {
    * throws is posted as an error, and so are arguments that are not JSON. `call.signal` aborts when the answer is no longer
    * wanted. If another client was first, `layby.answer_lost` tells, and nothing is thrown. Returns what unregisters it.
    */
-  tool(name, { description = undefined, parameters = undefined, timeoutS = undefined } = {}, run) {
+  tool(name, { description, parameters, timeoutS } = {}, run) {
     const offer = { type: "function", function: { name, description, parameters }, tool_timeout_s: timeoutS };
     const tool = { offer, run };
     this.#tools.set(name, tool);
@@ -189,21 +189,21 @@ export class Session {
    * parked calls, the text so far). With `after` (a cursor, or `start`) it begins there, on a stream of its own, so that
    * nobody else sees old events again. Ends with the session; throws if the stream cannot go on.
    */
-  events({ after = undefined } = {}) {
+  events({ after } = {}) {
     if (after === undefined) return this.#feed().read();
     const feed = this.#newFeed(after, () => {});
-    return feed.read(() => feed.end());
+    return feed.read(() => (feed.end(), this.#feeds.delete(feed)));
   }
 
   /** Ends the stream and all iterators. The session itself goes on at the server. */
   close() {
     this.#closed.abort();
     for (const feed of this.#feeds) feed.end();
-    for (const { abort } of this.#running.values()) abort();
+    for (const running of this.#running.values()) running.abort();
   }
 
   #feed() {
-    this.#live ??= this.#newFeed(this.start, (event) => this.#see(event));
+    this.#live ??= this.#newFeed(this.#start, (event) => this.#see(event));
     return this.#live;
   }
 
@@ -211,7 +211,6 @@ export class Session {
     const { silenceMs } = this.#options;
     const feed = new Feed({ cursor, silenceMs, onEvent, open: (query, signal) => this.#fetch(query, { signal }) });
     this.#feeds.add(feed);
-    feed.over.then(() => this.#feeds.delete(feed));
     if (this.#closed.signal.aborted) feed.end();
     else feed.run();
     return feed;
@@ -223,7 +222,9 @@ export class Session {
     const address = this.id === undefined ? "" : `/${encodeURIComponent(this.id)}`;
     for (let again = false; ; again = true) {
       const bearer = (this.#bearer ??= Promise.resolve(typeof token === "function" ? token() : token));
-      const forget = () => this.#bearer === bearer && (this.#bearer = undefined);
+      const forget = () => {
+        if (this.#bearer === bearer) this.#bearer = undefined; // else another request has asked for a new one
+      };
       const text = await bearer.catch((error) => (forget(), Promise.reject(error)));
       const headers = { ...init.headers, ...(text ? { authorization: `Bearer ${text}` } : {}) };
       const answer = await fetch(`${baseUrl}/v1/sessions${address}${path}`, { ...init, headers, cache: "no-store" });
@@ -231,7 +232,7 @@ export class Session {
       const body = await answer.json().catch(() => ({}));
       if (answer.status === 401) forget();
       if (answer.status === 401 && typeof token === "function" && !again) continue;
-      throw new LaybyError(answer.status, body.error, Number(answer.headers.get("retry-after") ?? 0));
+      throw new LaybyError(answer.status, body.error, Number(answer.headers.get("retry-after")));
     }
   }
 
@@ -266,39 +267,28 @@ export class Session {
     if (!tool || this.#run.has(call_id)) return;
     this.#run.add(call_id);
     const abort = new AbortController();
-    this.#running.set(call_id, { abort: () => abort.abort() });
-    const told = { call_id, name };
+    this.#running.set(call_id, abort);
+    const call = { call_id, name, arguments: given, response_id, signal: abort.signal };
     try {
-      if (!this.#live.isCurrent && !(await this.#isParked(call_id))) return;
-      const data = await outcome(tool.run, given, {
-        call_id,
-        name,
-        arguments: given,
-        response_id,
-        signal: abort.signal,
-      });
+      if (!this.#live.isCurrent) {
+        // The stream tells what was missed. Whether the call still waits may stand further on in it.
+        const now = await this.request("GET", "?include_items=false", undefined, { attempts: Infinity });
+        if (!now.pending_tool_calls.some((parked) => parked.call_id === call_id)) return;
+      }
+      const data = await outcome(tool.run, call);
       const { status } = await this.#answer({ call_id, ...data });
-      this.#emit({ type: "layby.answered", ...told, status, is_error: data.is_error === true });
+      this.#emit({ type: "layby.answered", call_id, name, status, is_error: data.is_error === true });
     } catch (error) {
-      this.#emit({ type: "layby.answer_lost", ...told, code: error.code ?? "network", error });
+      this.#emit({ type: "layby.answer_lost", call_id, name, code: error.code ?? "network", error });
     } finally {
       this.#running.delete(call_id);
     }
   }
 
-  /** Whether a call, of which a resumed stream told, still waits: the answer may stand further on in the stream. */
-  async #isParked(callId) {
-    const path = "?include_items=false";
-    const { pending_tool_calls } = await this.request("GET", path, undefined, { attempts: Infinity });
-    return pending_tool_calls.some(({ call_id }) => call_id === callId);
-  }
-
   /** Posts an output. One that the server cannot take becomes an error, so that the call does not wait forever. */
   async #answer(data) {
-    const post = (data) => {
-      const body = { type: "function_call_output", data };
-      return this.request("POST", "/events", body, { attempts: Infinity });
-    };
+    const post = (data) =>
+      this.request("POST", "/events", { type: "function_call_output", data }, { attempts: Infinity });
     try {
       return await post(data);
     } catch (error) {
@@ -318,12 +308,11 @@ class Feed {
   #ended = false;
   #error;
   #heardAt = 0;
-  #quiet = false;
   #attach;
-  #finish;
+  /** Whether what comes now is news, not what was missed: it began live, or there was nothing to tell for a while. */
+  isCurrent = false;
   /** Settles when the first attempt to attach has succeeded or failed. */
   attached = new Promise((resolve) => (this.#attach = resolve));
-  over = new Promise((resolve) => (this.#finish = resolve));
 
   constructor({ cursor, silenceMs, onEvent, open }) {
     this.cursor = cursor;
@@ -332,13 +321,8 @@ class Feed {
     this.#open = open;
   }
 
-  /** Whether what comes now is news rather than what was missed: it began live, or has had nothing to say for a while. */
-  get isCurrent() {
-    return this.#quiet;
-  }
-
   async run() {
-    globalThis.addEventListener?.("online", this.#online);
+    globalThis.addEventListener?.("online", this.#reconnect);
     globalThis.document?.addEventListener("visibilitychange", this.#visible);
     for (let failures = 0; !this.#ended; failures++) {
       this.#attempt = new AbortController();
@@ -365,25 +349,22 @@ class Feed {
     let timer;
     let beats = 0;
     const held = []; // until the position is known to which they belong
-    const alive = () => {
-      this.#heardAt = Date.now();
-      clearTimeout(timer);
-      timer = setTimeout(() => attempt.abort(new Error(`no sign of life for ${this.#silenceMs} ms`)), this.#silenceMs);
-    };
-    timer = setTimeout(() => attempt.abort(new Error("no answer")), this.#silenceMs);
+    const die = () => attempt.abort(new Error(`no sign of life for ${this.#silenceMs} ms`));
+    const watch = () => (clearTimeout(timer), (timer = setTimeout(die, this.#silenceMs)));
+    const alive = () => ((this.#heardAt = Date.now()), watch());
+    watch();
     try {
-      this.#quiet = this.cursor === undefined;
+      this.isCurrent = this.cursor === undefined;
       const after = this.cursor === undefined ? "" : `?after=${encodeURIComponent(this.cursor)}`;
       const answer = await this.#open(`/stream${after}`, attempt.signal);
       for await (const { id, data } of frames(answer.body, alive)) {
         if (attempt.signal.aborted) throw attempt.signal.reason;
         if (data === "[DONE]") return true;
-        if (id) this.cursor = id;
         const event = data && JSON.parse(data);
+        if (id) this.cursor = id;
         if (event?.type === "session.heartbeat") {
-          // The first greets. Another one means that for a while there was nothing to tell.
-          if (++beats > 1) this.#quiet = true;
-          else this.#onEvent({ type: "layby.connection", state: "open" });
+          if (++beats === 1) this.#onEvent({ type: "layby.connection", state: "open" });
+          else this.isCurrent = true; // the first one greets, others mean that there was nothing to tell
           this.#onEvent(event);
         } else if (event) held.push(id ? { ...event, cursor: id } : event);
         if (this.cursor === undefined) continue;
@@ -395,6 +376,7 @@ class Feed {
     } finally {
       clearTimeout(timer);
       attempt.abort();
+      this.isCurrent = false;
     }
   }
 
@@ -410,25 +392,20 @@ class Feed {
     this.#reconnect();
   }
 
-  #reconnect() {
-    this.#attempt.abort(RECONNECT);
-  }
-
-  #online = () => this.#reconnect(); // an old connection may be one of another network
+  #reconnect = () => this.#attempt.abort(RECONNECT); // an old connection may be one of another network
   #visible = () => {
     const silent = Date.now() - this.#heardAt > this.#silenceMs / 2;
     if (globalThis.document.visibilityState === "visible" && silent) this.#reconnect();
   };
 
-  end(error = undefined) {
+  end(error) {
     if (this.#ended) return;
     this.#ended = true;
     this.#error = error;
-    globalThis.removeEventListener?.("online", this.#online);
+    globalThis.removeEventListener?.("online", this.#reconnect);
     globalThis.document?.removeEventListener("visibilitychange", this.#visible);
     this.#attempt.abort();
     this.#attach();
-    this.#finish();
     this.#onEvent({ type: "layby.connection", state: "ended", error });
     for (const reader of this.#readers) reader.settle();
   }
@@ -501,11 +478,11 @@ function frame(text) {
 }
 
 /** What a tool makes of a call, as the data of its output. */
-async function outcome(run, given, call) {
+async function outcome(run, call) {
   try {
     let args;
     try {
-      args = JSON.parse(given || "{}");
+      args = JSON.parse(call.arguments || "{}");
     } catch (error) {
       throw new Error(`the arguments are not JSON: ${error.message}`);
     }
