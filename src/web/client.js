@@ -23,15 +23,11 @@ const TERMINAL = ["response.completed", "response.failed", "response.incomplete"
 
 /** A request that the server refused. `code` is the contract's, such as `not_found`. */
 export class LaybyError extends Error {
-  /** @param {number} status @param {any} [error] @param {number} [retryAfterS] */
   constructor(status, error, retryAfterS) {
     super(error?.message ?? `the server answered with status ${status}`);
     this.name = "LaybyError";
-    this.status = status;
-    this.code = error?.code ?? "unknown";
-    this.param = error?.param ?? null;
-    this.requestId = error?.request_id ?? null;
-    this.retryAfterS = retryAfterS;
+    const { code = "unknown", param = null, request_id = null } = error ?? {};
+    Object.assign(this, { status, code, param, requestId: request_id, retryAfterS });
   }
 
   /** Whether the same request may work later. Whatever is not the server's word is the network's, which comes back. */
@@ -300,9 +296,6 @@ export class Session {
 
 /** A resumable stream: reads the log from a cursor on, over as many connections as it takes. */
 class Feed {
-  #open;
-  #onEvent;
-  #silenceMs;
   #readers = new Set();
   #attempt = new AbortController();
   #ended = false;
@@ -315,10 +308,7 @@ class Feed {
   attached = new Promise((resolve) => (this.#attach = resolve));
 
   constructor({ cursor, silenceMs, onEvent, open }) {
-    this.cursor = cursor;
-    this.#silenceMs = silenceMs;
-    this.#onEvent = onEvent;
-    this.#open = open;
+    Object.assign(this, { cursor, silenceMs, onEvent, open });
   }
 
   async run() {
@@ -327,52 +317,49 @@ class Feed {
     for (let failures = 0; !this.#ended; failures++) {
       this.#attempt = new AbortController();
       const began = this.#heardAt;
-      let failure = new Error("the stream was cut off");
-      try {
-        if (await this.#follow(this.#attempt)) return this.end();
-      } catch (error) {
-        if (!LaybyError.isTransient(error)) return this.end(error);
-        failure = error;
-      }
+      const failure = await this.#follow(this.#attempt).catch((error) => error);
+      if (!failure || !LaybyError.isTransient(failure)) return this.end(failure);
       if (this.#ended) return;
       if (this.#heardAt > began) failures = 0;
       this.#attach();
       this.#attempt = new AbortController();
       const delay = failure === RECONNECT ? 0 : pause(failures, failure);
-      this.#onEvent({ type: "layby.connection", state: "retrying", error: failure, delay_ms: Math.round(delay) });
+      this.onEvent({ type: "layby.connection", state: "retrying", error: failure, delay_ms: Math.round(delay) });
       await nap(delay, this.#attempt.signal);
     }
   }
 
-  /** Follows one connection to its end: true if that was an orderly one. */
+  /** Follows one connection to its orderly end. Throws when it ends in another way. */
   async #follow(attempt) {
     let timer;
     let beats = 0;
     const held = []; // until the position is known to which they belong
-    const die = () => attempt.abort(new Error(`no sign of life for ${this.#silenceMs} ms`));
-    const watch = () => (clearTimeout(timer), (timer = setTimeout(die, this.#silenceMs)));
+    const die = () => attempt.abort(new Error(`no sign of life for ${this.silenceMs} ms`));
+    const watch = () => (clearTimeout(timer), (timer = setTimeout(die, this.silenceMs)));
     const alive = () => ((this.#heardAt = Date.now()), watch());
     watch();
     try {
       this.isCurrent = this.cursor === undefined;
       const after = this.cursor === undefined ? "" : `?after=${encodeURIComponent(this.cursor)}`;
-      const answer = await this.#open(`/stream${after}`, attempt.signal);
+      const answer = await this.open(`/stream${after}`, attempt.signal);
       for await (const { id, data } of frames(answer.body, alive)) {
         if (attempt.signal.aborted) throw attempt.signal.reason;
-        if (data === "[DONE]") return true;
+        if (data === "[DONE]") return;
         const event = data && JSON.parse(data);
         if (id) this.cursor = id;
         if (event?.type === "session.heartbeat") {
-          if (++beats === 1) this.#onEvent({ type: "layby.connection", state: "open" });
+          if (++beats === 1) this.onEvent({ type: "layby.connection", state: "open" });
           else this.isCurrent = true; // the first one greets, others mean that there was nothing to tell
-          this.#onEvent(event);
+          this.onEvent(event);
         } else if (event) held.push(id ? { ...event, cursor: id } : event);
         if (this.cursor === undefined) continue;
-        for (const event of held.splice(0)) this.#tell(event);
+        for (const event of held.splice(0)) {
+          for (const reader of this.#readers) reader.push(event);
+          this.onEvent(event);
+        }
         this.#attach();
       }
-      if (attempt.signal.aborted) throw attempt.signal.reason;
-      return false;
+      throw attempt.signal.reason ?? new Error("the stream was cut off");
     } finally {
       clearTimeout(timer);
       attempt.abort();
@@ -380,21 +367,14 @@ class Feed {
     }
   }
 
-  #tell(event) {
-    for (const reader of this.#readers) reader.push(event);
-    this.#onEvent(event);
-  }
-
   /** Where to begin, for a feed that did not get that far by itself. */
   startAt(cursor) {
-    if (this.cursor !== undefined) return;
-    this.cursor = cursor;
-    this.#reconnect();
+    if (this.cursor === undefined) ((this.cursor = cursor), this.#reconnect());
   }
 
   #reconnect = () => this.#attempt.abort(RECONNECT); // an old connection may be one of another network
   #visible = () => {
-    const silent = Date.now() - this.#heardAt > this.#silenceMs / 2;
+    const silent = Date.now() - this.#heardAt > this.silenceMs / 2;
     if (globalThis.document.visibilityState === "visible" && silent) this.#reconnect();
   };
 
@@ -406,7 +386,7 @@ class Feed {
     globalThis.document?.removeEventListener("visibilitychange", this.#visible);
     this.#attempt.abort();
     this.#attach();
-    this.#onEvent({ type: "layby.connection", state: "ended", error });
+    this.onEvent({ type: "layby.connection", state: "ended", error });
     for (const reader of this.#readers) reader.settle();
   }
 
