@@ -38,6 +38,7 @@ async function main() {
 layby is serving on ${server.url}
   storage  ${storage}
   access   ${keys}
+  console  ${server.url}/  (open it in a browser)
   model    built in, no key needed: it echoes, and calls an offered tool that a message names
 
 Try it:

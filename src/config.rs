@@ -231,20 +231,8 @@ impl Config {
 
     /// The agent of a session that names none.
     pub fn default_agent(&self) -> Agent {
-        self.agent.clone().unwrap_or_else(|| Agent {
-            name: "layby".into(),
-            instructions: None,
-            model: None,
-            provider: Some(Provider::Scripted(Play::default())),
-            tools: Vec::new(),
-            reasoning_effort: None,
-            max_output_tokens: None,
-            temperature: None,
-            tool_choice: None,
-            parallel_tool_calls: None,
-            response_format: None,
-            tool_timeout_s: None,
-        })
+        let built_in = Some(Provider::Scripted(Play::default()));
+        self.agent.clone().unwrap_or_else(|| Agent { provider: built_in, ..Agent::named("layby") })
     }
 }
 

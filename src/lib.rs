@@ -2,7 +2,7 @@
 //!
 //! Three rings; imports point inward only (`tests/architecture.rs` checks it):
 //! - ring 0, `session` and `sse`: pure, synchronous, deterministic;
-//! - ring 1, `provider`, `api` and `config`: pure adapters between bytes or JSON and the words of ring 0;
+//! - ring 1, `provider`, `api`, `web` and `config`: pure adapters between bytes or JSON and the words of ring 0;
 //! - ring 2, `runtime`: the only code that names the platform.
 
 pub mod api;
@@ -11,3 +11,4 @@ pub mod provider;
 mod runtime;
 pub mod session;
 pub mod sse;
+pub mod web;

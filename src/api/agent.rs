@@ -58,6 +58,24 @@ pub struct Agent {
 pub struct AgentTool(pub Tool);
 
 impl Agent {
+    /// An agent of which nothing is known but its name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            instructions: None,
+            model: None,
+            provider: None,
+            tools: Vec::new(),
+            reasoning_effort: None,
+            max_output_tokens: None,
+            temperature: None,
+            tool_choice: None,
+            parallel_tool_calls: None,
+            response_format: None,
+            tool_timeout_s: None,
+        }
+    }
+
     /// Checks what the types do not say. `at` is where the agent stands in the body.
     pub fn check(&self, at: &str) -> Result<(), Error> {
         if self.name.trim().is_empty() || self.name.chars().count() > 128 {

@@ -76,18 +76,11 @@ pub fn bundle(gz: &[u8]) -> Result<Agent, Error> {
         Some(list) => tools(&listed(list)?, "bundle.tools")?.into_iter().map(AgentTool).collect(),
     };
     let agent = Agent {
-        name: config.name.unwrap_or_else(|| stem(file).to_string()),
         instructions: instructions(config.instructions.or(config.prompt), &files)?,
         model: executor.model,
         provider: provider(executor.auth.unwrap_or_default(), executor.harness.as_deref()),
         tools,
-        reasoning_effort: None,
-        max_output_tokens: None,
-        temperature: None,
-        tool_choice: None,
-        parallel_tool_calls: None,
-        response_format: None,
-        tool_timeout_s: None,
+        ..Agent::named(config.name.unwrap_or_else(|| stem(file).to_string()))
     };
     agent.check("bundle")?;
     Ok(agent)

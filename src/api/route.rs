@@ -3,6 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::{Code, Error};
+use crate::web;
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Route {
     Info,
     /// `/openapi.json`
     Document,
+    /// A page of the console, or what it is made of.
+    Web(&'static str),
     /// `/v1/sessions/{id}`
     Session(String),
     /// `/v1/sessions/{id}/items`
@@ -90,7 +93,10 @@ impl Route {
             ["v1", "sessions", id, "fork"] => Route::Fork((*id).to_string()),
             ["v1", "sessions", id, "queue", item] => Route::Queued((*id).to_string(), decoded(item)),
             ["v1", "sessions", id, "calls", call] => Route::Call((*id).to_string(), decoded(call)),
-            _ => return Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
+            _ => match web::page(path) {
+                Some(page) => Route::Web(page.path),
+                None => return Err(Error::new(Code::NotFound, format!("there is no route {path}"))),
+            },
         };
         let allowed = route.methods();
         let endless = matches!(route, Route::Stream(_) | Route::Socket(_));
@@ -104,6 +110,7 @@ impl Route {
         match self {
             Route::Health
             | Route::Document
+            | Route::Web(_)
             | Route::Info
             | Route::Usage
             | Route::Items(_)
@@ -125,6 +132,7 @@ impl Route {
         vec![
             Route::Health,
             Route::Document,
+            Route::Web("/"),
             Route::Info,
             Route::Usage,
             Route::Sessions,
@@ -148,6 +156,7 @@ impl Route {
         match self {
             Route::Health => "/health",
             Route::Document => "/openapi.json",
+            Route::Web(path) => path,
             Route::Info => "/v1/info",
             Route::Usage => "/v1/usage",
             Route::Sessions => "/v1/sessions",
@@ -171,6 +180,7 @@ impl Route {
         match self {
             Route::Health
             | Route::Document
+            | Route::Web(_)
             | Route::Info
             | Route::Sessions
             | Route::Agents

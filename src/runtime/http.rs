@@ -4,6 +4,7 @@ use futures::StreamExt;
 use worker::{FormData, Headers, Method, Request, RequestInit, Response};
 
 use crate::api::{Code, Error, MAX_BODY, Query, Reply};
+use crate::web::{POLICY, Page};
 
 /// The header that names the session to its object.
 pub const SESSION: &str = "x-layby-session";
@@ -41,6 +42,15 @@ pub fn respond(reply: Reply) -> worker::Result<Response> {
 /// JSON that is text already, as the platform's answer.
 pub fn respond_json(body: String) -> worker::Result<Response> {
     respond(Reply { status: 200, headers: Vec::new(), body })
+}
+
+/// A page.
+pub fn respond_page(page: &Page) -> worker::Result<Response> {
+    let headers = Headers::new();
+    headers.set("content-type", page.kind)?;
+    headers.set("cache-control", "no-cache")?;
+    headers.set("content-security-policy", POLICY)?;
+    Ok(Response::builder().with_status(200).with_headers(headers).fixed(page.text.as_bytes().to_vec()))
 }
 
 /// An answer without a body.

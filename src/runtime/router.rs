@@ -13,6 +13,7 @@ use super::{body, clock, directory, poll, socket};
 use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Rate, Reply, Route};
 use crate::config::Config;
 use crate::session::{AgentId, Mint, SessionId};
+use crate::web;
 
 #[event(fetch)]
 async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response> {
@@ -73,6 +74,10 @@ async fn answer(
     let (route, method) = route?;
     match route {
         Route::Health => return respond(&json!({"status": "ok"})),
+        Route::Web(path) => {
+            let page = web::page(path).ok_or_else(|| internal("a page is missing"))?;
+            return http::respond_page(page).map_err(internal);
+        }
         Route::Document => return http::respond_json(api::OPENAPI.to_string()).map_err(internal),
         _ => {}
     }

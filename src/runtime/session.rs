@@ -158,6 +158,7 @@ impl Session {
             (
                 Route::Health
                 | Route::Document
+                | Route::Web(_)
                 | Route::Info
                 | Route::Sessions
                 | Route::Agents

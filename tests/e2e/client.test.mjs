@@ -1,10 +1,10 @@
 // The browser client against the real server, over a network that fails.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { connect, createServer } from "node:net";
 import { test } from "node:test";
 import { LaybyError, Session as Client } from "../../src/web/client.js";
 import { LOOK, Session, eventually, joined, model, request, serve } from "./kit.mjs";
+import { network } from "./network.mjs";
 
 /** A client of a session, closed at the end of the test, and what it was told. `over`: another address than the server's. */
 async function attach(t, session, { over = session.server.url, ...options } = {}) {
@@ -32,56 +32,6 @@ const textOf = (seen) =>
     .filter(({ type }) => type === "response.output_text.delta")
     .map(({ delta }) => delta)
     .join("");
-
-/**
- * A network in front of a server. `cutAfter` gives the bytes after which each stream breaks off; `cut` breaks off all
- * connections; `freeze` lets those that are open be, but silent; `down` refuses new ones.
- */
-async function network(t, server, cutAfter = () => Infinity) {
-  const open = new Set();
-  const net = { streams: 0, cuts: 0, down: false };
-  const proxy = createServer((near) => {
-    if (net.down) return near.destroy();
-    const far = connect(server.port, "127.0.0.1");
-    const link = { near, far, frozen: false, left: Infinity };
-    open.add(link);
-    near.on("data", (data) => {
-      if (data.includes("/stream")) {
-        net.streams++;
-        link.left = cutAfter();
-      }
-      if (!link.frozen) far.write(data);
-    });
-    far.on("data", (data) => {
-      if (link.frozen) return;
-      near.write(data.subarray(0, Math.min(data.length, link.left)));
-      link.left -= data.length;
-      if (link.left > 0) return;
-      net.cuts++;
-      link.frozen = true;
-      near.end(() => near.destroy());
-      far.destroy();
-    });
-    for (const socket of [near, far]) {
-      socket.on("error", () => {});
-      socket.on("close", () => {
-        open.delete(link);
-        near.destroy();
-        far.destroy();
-      });
-    }
-  });
-  proxy.listen(0, "127.0.0.1");
-  await once(proxy, "listening");
-  net.url = `http://127.0.0.1:${proxy.address().port}`;
-  net.cut = () => open.forEach(({ near }) => near.destroy());
-  net.freeze = () => open.forEach((link) => (link.frozen = true));
-  t.after(() => {
-    net.cut();
-    proxy.close();
-  });
-  return net;
-}
 
 test("a chat: messages, their answers, and the events to every iterator and listener", async (t) => {
   const server = await serve(t);
