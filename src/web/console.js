@@ -11,7 +11,11 @@ const EXAMPLE_TOOLS = [
     function: {
       name: "ask_me",
       description: "Asks the person at the console.",
-      parameters: { type: "object", properties: { question: { type: "string" } }, required: ["question"] },
+      parameters: {
+        type: "object",
+        properties: { question: { type: "string", description: "what to answer" } },
+        required: ["question"],
+      },
     },
   },
 ];
@@ -101,12 +105,16 @@ async function open(id) {
   $("sessions").classList.remove("open");
   history.replaceState(null, "", `#${id}`);
   const session = await Session.open({ baseUrl: base, sessionId: id, token: key() || undefined });
+  if (mine !== choice) return session.close();
   session.on("layby.connection", (event) => mine === choice && connection(event.state));
   shown = { id, session, items: new Map(), calls: new Map(), snapshot: null };
   for (const name of ["say", "send", "stop"]) $(name).disabled = false;
   $("say").placeholder = "Say something";
   for (const button of $("list").querySelectorAll("button"))
     button.toggleAttribute("aria-current", button.dataset.id === id);
+  const { tools } = await session.request("GET", "/agent");
+  if (mine !== choice) return;
+  shown.tools = tools;
   // First the stream, then the snapshot: what happens in between is in both, and items are known by their ids.
   const waiting = [];
   let ready = false;
@@ -261,9 +269,39 @@ const parse = (text) => {
   }
 };
 
+/** What is known of a tool: from the agent, or from the tools that are offered here. */
+function parametersOf(name) {
+  const offered = parse($("tools").value || "[]");
+  const known = [
+    ...(shown.tools ?? []),
+    ...(Array.isArray(offered) ? offered.map((tool) => tool.function ?? tool) : []),
+  ];
+  return known.findLast((tool) => tool?.name === name)?.parameters ?? {};
+}
+
+/** The arguments of a call, in the order and with the words of the tool's schema. */
+function argumentsOf(call) {
+  const { properties = {}, required = [] } = parametersOf(call.name);
+  const given = parse(call.arguments);
+  const names = [...Object.keys(properties), ...Object.keys(given).filter((name) => !(name in properties))];
+  return names.flatMap((name) => {
+    const { title = name, description, type } = properties[name] ?? {};
+    const value = given[name];
+    const text =
+      typeof value === "string"
+        ? value
+        : value === undefined
+          ? required.includes(name)
+            ? "missing"
+            : "not given"
+          : JSON.stringify(value);
+    const hint = [type, description].filter(Boolean).join(": ");
+    return [element("dt", {}, title), element("dd", {}, text, hint && element("small", {}, hint))];
+  });
+}
+
 function ask(call) {
   if (shown.calls.has(call.call_id)) return;
-  const given = Object.entries(parse(call.arguments));
   const answer = element("textarea", { rows: 2, required: true });
   const failed = element("input", { type: "checkbox" });
   const give = (event) => {
@@ -275,14 +313,7 @@ function ask(call) {
     "form",
     { class: "call", onsubmit: give, "aria-label": `Call of ${call.name}` },
     element("h3", {}, `${call.name} waits for an answer`),
-    element(
-      "dl",
-      {},
-      ...given.flatMap(([name, value]) => [
-        element("dt", {}, name),
-        element("dd", {}, typeof value === "string" ? value : JSON.stringify(value)),
-      ]),
-    ),
+    element("dl", {}, ...argumentsOf(call)),
     element("label", {}, "Answer", answer),
     element(
       "div",

@@ -50,6 +50,7 @@ test("a person makes a session, chats, and answers a parked call by hand", { ski
   await page.getByRole("button", { name: "Send" }).click();
   const call = page.getByRole("form", { name: "Call of ask_me" });
   await call.getByText("What is six times seven?").waitFor();
+  await call.getByText("string: what to answer").waitFor();
   await page.screenshot({ path: `${shots}/parked.png` });
   await call.getByLabel("Answer").fill("forty-two");
   await call.getByRole("button", { name: "Answer" }).click();
