@@ -83,7 +83,7 @@ async fn answer(
     }
     let config = config?;
     let caller = Caller::of(&req, &route, &config)?;
-    LIMITS.with_borrow_mut(|limits| limits.take(caller.tenant(), config.tenant_rate, clock::millis()))?;
+    LIMITS.with_borrow_mut(|limits| limits.take(&caller.counted(&route), config.tenant_rate, clock::millis()))?;
     let Some(id) = route.session() else {
         let Caller::Tenant(tenant) = caller else { return Err(Error::forbidden()) };
         if route == Route::Info {
@@ -147,6 +147,14 @@ impl Caller {
         }
     }
 
+    /// Whose requests these count as. A token is not checked yet: it must not use up what is its tenant's.
+    fn counted(&self, route: &Route) -> String {
+        match self {
+            Caller::Tenant(tenant) => tenant.clone(),
+            Caller::Token(tenant, _) => format!("{tenant}/{}", route.session().unwrap_or_default()),
+        }
+    }
+
     fn tenant(&self) -> &str {
         match self {
             Caller::Tenant(tenant) | Caller::Token(tenant, _) => tenant,
@@ -161,7 +169,7 @@ impl Caller {
     }
 }
 
-/// How often each tenant has asked, as far as this isolate knows.
+/// How often each tenant, and the holders of each session's tokens, have asked, as far as this isolate knows.
 #[derive(Default)]
 struct Limits(HashMap<String, Bucket>);
 

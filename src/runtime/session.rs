@@ -137,7 +137,6 @@ impl Session {
             (Route::Events(_), _) => {
                 let body = http::body(&mut req).await?;
                 let config = router::config(&self.env)?;
-                driver.count_event(config.session_rate)?;
                 let command = api::command(&body)?;
                 command.check_reach(config.reach)?;
                 if let Some(claims) = &caller {
@@ -147,6 +146,7 @@ impl Session {
                     };
                     claims.allows(&Need::of_input(&command.input), tool.as_deref())?;
                 }
+                driver.count_event(config.session_rate)?; // only what may be done at all
                 if let Some(sampling) = &command.sampling {
                     driver.check(sampling)?;
                 }
