@@ -14,6 +14,28 @@ const { Miniflare } = await import(pathToFileURL(fromWrangler.resolve("miniflare
 const wrangler = readFileSync(join(root, "wrangler.toml"), "utf8");
 const compatibilityDate = /^compatibility_date\s*=\s*"([^"]+)"/m.exec(wrangler)?.[1];
 
+const each = (list, entry) => Object.fromEntries(list.map(entry));
+
+/** Process ids of the workerds that this process runs. */
+function workerds() {
+  try {
+    const found = execFileSync("pgrep", ["-P", String(process.pid), "-x", "workerd"], { encoding: "utf8" });
+    return found.trim().split("\n").map(Number);
+  } catch {
+    return [];
+  }
+}
+
+/** A worker as workerd takes it: its modules, the one that it begins with, and the classes of its objects. */
+export const built = () => ({
+  main: "index.js",
+  modules: {
+    "index.js": { type: "esm", contents: readFileSync(join(root, "build", "index.js"), "utf8") },
+    "index_bg.wasm": { type: "wasm", contents: new Uint8Array(readFileSync(join(root, "build", "index_bg.wasm"))) },
+  },
+  objects: ["Session", "Directory"],
+});
+
 /**
  * A served worker. `vars` are its variables; `port` 0 picks a free one, which is kept over `kill` and `restart`. `beside`
  * are other workers that stand in for services of the platform, by the name of their binding: the source of a module.
@@ -22,8 +44,8 @@ export class Server {
   /** Structured logs of the worker, newest last. */
   logs = [];
 
-  constructor({ storage, vars = {}, port = 0, beside = {}, onLog }) {
-    Object.assign(this, { storage, vars, port, beside, onLog });
+  constructor({ storage, vars = {}, port = 0, beside = {}, worker = built(), inspectorPort, onLog }) {
+    Object.assign(this, { storage, vars, port, beside, worker, inspectorPort, onLog });
   }
 
   get url() {
@@ -31,8 +53,10 @@ export class Server {
   }
 
   async start() {
+    const before = workerds();
     this.miniflare = new Miniflare(this.#options());
     this.port = Number((await this.miniflare.ready).port);
+    this.pid = workerds().find((pid) => !before.includes(pid));
     return this;
   }
 
@@ -53,13 +77,14 @@ export class Server {
 
   /** SIGKILLs workerd and waits until a new one serves on the same port and storage. */
   async kill() {
-    const [old] = this.#workerd();
-    process.kill(old, "SIGKILL");
+    const before = workerds();
+    process.kill(this.pid, "SIGKILL");
     for (let tries = 0; tries < 400; tries++, await sleep(25)) {
-      if (!this.#workerd().some((pid) => pid !== old)) continue;
+      const pid = workerds().find((pid) => !before.includes(pid));
+      if (!pid) continue;
       try {
         const answer = await fetch(`${this.url}/health`, { signal: AbortSignal.timeout(1000) });
-        if (answer.ok) return;
+        if (answer.ok) return void (this.pid = pid);
       } catch {
         // not yet
       }
@@ -67,22 +92,18 @@ export class Server {
     throw new Error("workerd did not come back within 10 s");
   }
 
-  /** Process ids of our workerd. */
-  #workerd() {
-    try {
-      const found = execFileSync("pgrep", ["-P", String(process.pid), "-x", "workerd"], { encoding: "utf8" });
-      return found.trim().split("\n").map(Number);
-    } catch {
-      return [];
-    }
-  }
-
   #options() {
-    const build = join(root, "build");
-    const vars = Object.entries(this.vars).map(([name, value]) => [name, { type: "text", value }]);
+    const modulesRoot = join(root, "build");
+    const { main, modules, objects } = this.worker;
+    const bindings = {
+      ...each(objects, (name) => [name.toUpperCase(), { type: "durable-object", worker: "layby", exportName: name }]),
+      ...each(Object.entries(this.vars), ([name, value]) => [name, { type: "text", value }]),
+      ...each(Object.keys(this.beside), (name) => [name, { type: "worker", worker: name }]),
+    };
     return {
       host: "127.0.0.1",
       port: this.port,
+      inspectorPort: this.inspectorPort,
       resourcePersistencePath: this.storage,
       cf: false,
       telemetry: { enabled: false },
@@ -97,24 +118,9 @@ export class Server {
             name: "layby",
             compatibilityDate,
             compatibilityFlags: [],
-            manifest: {
-              mainModule: "index.js",
-              modulesRoot: build,
-              modules: {
-                "index.js": { type: "esm", contents: readFileSync(join(build, "index.js"), "utf8") },
-                "index_bg.wasm": { type: "wasm", contents: new Uint8Array(readFileSync(join(build, "index_bg.wasm"))) },
-              },
-            },
-            env: {
-              SESSION: { type: "durable-object", worker: "layby", exportName: "Session" },
-              DIRECTORY: { type: "durable-object", worker: "layby", exportName: "Directory" },
-              ...Object.fromEntries(vars),
-              ...Object.fromEntries(Object.keys(this.beside).map((name) => [name, { type: "worker", worker: name }])),
-            },
-            exports: {
-              Session: { type: "durable-object", storage: "sqlite" },
-              Directory: { type: "durable-object", storage: "sqlite" },
-            },
+            manifest: { mainModule: main, modulesRoot, modules },
+            env: bindings,
+            exports: each(objects, (name) => [name, { type: "durable-object", storage: "sqlite" }]),
           },
         },
         ...Object.entries(this.beside).map(([name, source]) => ({
@@ -123,7 +129,7 @@ export class Server {
             compatibilityDate,
             manifest: {
               mainModule: "index.js",
-              modulesRoot: build,
+              modulesRoot,
               modules: { "index.js": { type: "esm", contents: source } },
             },
           },

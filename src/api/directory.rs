@@ -58,8 +58,13 @@ impl Summary {
             updated_at: state.updated_at.max(info.updated_at),
             expires_at: info.expires_at,
             usage: state.usage,
-            version: state.next.0.saturating_add(info.revision),
+            version: Self::version_of(info, session),
         }
+    }
+
+    /// The version of a session's summary.
+    pub fn version_of(info: &SessionInfo, session: &Session) -> u64 {
+        session.state.next.0.saturating_add(info.revision)
     }
 
     /// The summary for clients.

@@ -22,7 +22,7 @@ impl Answers {
 
     /// Makes the table.
     pub fn prepare(&self) -> Result<(), Unreadable> {
-        self.sql.query(SCHEMA, Vec::new()).map(drop)
+        self.sql.run(SCHEMA, Vec::new())
     }
 
     /// The answer that was given under one of the keys.
@@ -47,14 +47,14 @@ impl Answers {
             let value =
                 serde_json::to_string(&key.remember(reply)).map_err(|e| Unreadable::Storage(e.to_string()))?;
             let args = vec![text(&*key.name), number(now.0), text(value)];
-            self.sql.query("INSERT INTO answer (name, at, value) VALUES (?, ?, ?)", args)?;
+            self.sql.run("INSERT INTO answer (name, at, value) VALUES (?, ?, ?)", args)?;
         }
         Ok(())
     }
 
     /// Forgets the answers that have been kept long enough. Returns when the next one will have been.
     pub fn sweep(&self, now: Seconds) -> Result<Option<Seconds>, Unreadable> {
-        self.sql.query("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
+        self.sql.run("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
         let mut oldest = self.sql.query("SELECT MIN(at) FROM answer", Vec::new())?;
         Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(KEPT)))
     }

@@ -12,7 +12,7 @@ use futures::future::Fuse;
 use futures::{FutureExt, StreamExt};
 use worker::{Delay, Request, Response, WebSocket, WebsocketEvent};
 
-use super::http;
+use super::{clock, http};
 use super::object::Object;
 use crate::api::Error;
 use crate::session::SessionId;
@@ -138,6 +138,7 @@ impl<S: Sink> Bridge<S> {
         let mut events = socket.events()?;
         socket.accept()?; // after events(), or the first frames are missed
         let mut beat = Delay::from(self.heartbeat).fuse();
+        let mut heard = clock::millis();
         loop {
             let there = futures::select_biased! {
                 _ = &mut *gone => return Ok(Left::Client),
@@ -147,14 +148,20 @@ impl<S: Sink> Bridge<S> {
                     if text == END {
                         return Ok(Left::Session);
                     }
+                    heard = clock::millis();
                     self.pass(&text)
                 }
-                () = beat => self.sink.heartbeat(session),
+                // The timer is not set anew with every event, so something may have been heard since it was.
+                () = beat => {
+                    let silence = Duration::from_millis(clock::millis().saturating_sub(heard));
+                    let left = self.heartbeat.saturating_sub(silence);
+                    beat = Delay::from(if left.is_zero() { self.heartbeat } else { left }).fuse();
+                    !left.is_zero() || self.sink.heartbeat(session)
+                }
             };
             if !there {
                 return Ok(Left::Client);
             }
-            beat = Delay::from(self.heartbeat).fuse();
         }
     }
 

@@ -4,8 +4,9 @@ use crate::api::Error;
 use crate::session::{Mint, Seconds};
 
 /// Unix time in milliseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number below 2^53")]
 pub fn millis() -> u64 {
-    worker::Date::now().as_millis()
+    js_sys::Date::now() as u64
 }
 
 /// Unix time in seconds.

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use worker::{DurableObject, Env, Request, Response, SqlStorageValue, State, durable_object};
+use worker::{DurableObject, Env, Request, Response, State, durable_object};
 
 use super::answers::Answers;
 use super::clock;
@@ -91,7 +91,7 @@ impl DurableObject for Directory {
 impl Directory {
     fn prepare(&self) -> Result<(), Unreadable> {
         self.answers.prepare()?;
-        self.sql.query(SCHEMA, Vec::new()).map(drop)
+        self.sql.run(SCHEMA, Vec::new())
     }
 
     async fn answer(&self, mut req: Request) -> Result<Reply, Error> {
@@ -145,7 +145,7 @@ impl Directory {
                 let keys = Key::of(&format!("delete agent {id}"), key, &id)?;
                 self.once(&keys, || {
                     self.agent(&id)?;
-                    self.sql.query("DELETE FROM agent WHERE id = ?", vec![text(&*id)])?;
+                    self.sql.run("DELETE FROM agent WHERE id = ?", vec![text(&*id)])?;
                     Ok(Reply::json(200, &json!({"id": id, "object": "agent.deleted", "deleted": true})))
                 })
                 .await
@@ -213,13 +213,13 @@ impl Directory {
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET version = excluded.version,
             updated_at = excluded.updated_at, status = excluded.status, archived = excluded.archived,
             words = excluded.words, summary = excluded.summary";
-        self.sql.query(sql, args)?;
+        self.sql.run(sql, args)?;
         Ok(())
     }
 
     async fn forget(&self, id: &str, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
-            self.sql.query("DELETE FROM session WHERE id = ?", vec![text(id)])?;
+            self.sql.run("DELETE FROM session WHERE id = ?", vec![text(id)])?;
             Ok(Reply::json(200, &json!({"id": id, "object": "conversation.deleted", "deleted": true})))
         })
         .await
@@ -282,7 +282,7 @@ impl Directory {
             Listed::No => "INSERT OR IGNORE INTO agent (id, listed, created_at, record) VALUES (?, 0, ?, ?)",
         };
         let args = vec![text(record.id.as_str()), number(record.created_at.0), text(to_json(record)?)];
-        self.sql.query(sql, args)?;
+        self.sql.run(sql, args)?;
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl Directory {
             rows.first_mut().and_then(|row| serde_json::from_str(&row.text()).ok()).unwrap_or_default();
         whole.add(used);
         let sql = "INSERT OR REPLACE INTO used (day, usage) VALUES (?, ?)";
-        self.sql.query(sql, vec![number(day), text(to_json(&whole)?)])?;
+        self.sql.run(sql, vec![number(day), text(to_json(&whole)?)])?;
         Ok(())
     }
 
@@ -331,7 +331,7 @@ struct List {
     order: &'static str,
     column: &'static str,
     tests: Vec<String>,
-    args: Vec<SqlStorageValue>,
+    args: Vec<Value>,
 }
 
 impl List {
@@ -339,7 +339,7 @@ impl List {
         Self { table, order, column, tests: Vec::new(), args: Vec::new() }
     }
 
-    fn also(&mut self, test: &str, args: Vec<SqlStorageValue>) {
+    fn also(&mut self, test: &str, args: Vec<Value>) {
         self.tests.push(test.to_string());
         self.args.extend(args);
     }

@@ -85,7 +85,7 @@ impl Driver {
             self.perform(Input::Message(message))?;
         }
         let made = self.made(keys)?;
-        self.tell_all(agent).await; // who does not hear it now is told again
+        self.tell_now(agent).await; // who does not hear it now is told again
         Ok(made)
     }
 
@@ -413,7 +413,7 @@ impl Driver {
 impl Live {
     /// Whether the directory may not know the session as it is.
     fn is_untold(&self) -> bool {
-        self.listing.stored != Some(Summary::of(&self.info, &self.session).version)
+        self.listing.stored != Some(Summary::version_of(&self.info, &self.session))
     }
 
     fn new(session: Session, info: SessionInfo, listing: Listing) -> Self {
@@ -433,7 +433,7 @@ impl Live {
 }
 
 /// One line per turn, without content.
-fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_written: usize) {
+fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_written: u32) {
     let (status, code) = match outcome {
         Outcome::Completed => ("completed", None),
         Outcome::Incomplete(reason) => ("incomplete", Some(reason.as_str())),

@@ -146,7 +146,7 @@ impl Driver {
                         live.listing.inherits = true;
                     }
                     let made = self.made(keys)?;
-                    self.tell_all(None).await;
+                    self.tell_now(None).await;
                     return Ok(made);
                 }
             }

@@ -15,7 +15,10 @@ use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Told};
 use crate::session::SessionStatus;
 
 /// A turn that is over sooner is not listed as running.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: u64 = 2000;
+/// The least time, in milliseconds, from one telling to the next. A tenant's sessions share one directory: it must not be
+/// asked as often as they are.
+const INTERVAL: u64 = 1000;
 /// How soon a summary that did not arrive is told again, in seconds.
 const AGAIN: u64 = 30;
 
@@ -26,10 +29,12 @@ pub struct Listing {
     told: Option<u64>,
     /// The version that storage says it has.
     pub stored: Option<u64>,
+    /// When it was told last.
+    told_at: u64,
     /// Whether it is being told.
     telling: bool,
-    /// Whether it will be told soon.
-    soon: bool,
+    /// When it will be told next.
+    due: Option<u64>,
     /// Whether what the session has used was used by the one that it is a copy of.
     pub inherits: bool,
 }
@@ -44,58 +49,63 @@ impl Listing {
 impl Driver {
     /// Sees to it that the directory hears of what changed.
     pub fn tell(self: &Rc<Self>, live: &mut Live) {
+        let now = clock::millis();
         let rests = live.session.state.status() != SessionStatus::Running;
-        if live.listing.telling || (live.listing.soon && !rests) {
+        let listing = &mut live.listing;
+        let due = if rests { now.max(listing.told_at.saturating_add(INTERVAL)) } else { now.saturating_add(PATIENCE) };
+        if listing.telling || listing.due.is_some_and(|sooner| sooner <= due) {
             return;
         }
-        let wait = if rests { Duration::ZERO } else { PATIENCE };
-        live.listing.soon |= !rests;
-        live.listing.telling |= rests;
+        listing.due = Some(due);
         let driver = self.clone();
         self.state.wait_until(async move {
-            if !wait.is_zero() {
-                Delay::from(wait).await;
-                let mut slot = driver.live.borrow_mut();
-                let Some(live) = slot.as_mut() else { return };
-                live.listing.soon = false;
-                if std::mem::replace(&mut live.listing.telling, true) {
-                    return;
-                }
+            if due > now {
+                Delay::from(Duration::from_millis(due - now)).await;
             }
-            driver.tell_all(None).await;
+            let awaited = driver.live.borrow().as_ref().is_some_and(|live| live.listing.due == Some(due));
+            if awaited {
+                driver.tell_now(None).await;
+            }
         });
     }
 
-    /// Tells the directory until it knows all, or does not listen. Whether it knows all.
-    pub async fn tell_all(self: &Rc<Self>, mut agent: Option<Agent>) -> bool {
-        let heard = loop {
-            let Some((told, version)) = self.untold(agent.take()) else { break true };
-            if let Err(error) = self.send(&told).await {
-                worker::console_warn!("the directory was not told: {}", error.message);
-                break false;
-            }
-            if let Some(live) = self.live.borrow_mut().as_mut() {
+    /// Tells the directory. Whether it heard.
+    pub async fn tell_now(self: &Rc<Self>, agent: Option<Agent>) -> bool {
+        let Some((told, version)) = self.untold(agent) else { return true };
+        let answer = self.send(&told).await;
+        let mut slot = self.live.borrow_mut();
+        let Some(live) = slot.as_mut() else { return true };
+        live.listing.telling = false;
+        live.listing.told_at = clock::millis();
+        match answer {
+            Ok(()) => {
                 live.listing.told = Some(version);
+                if Summary::version_of(&live.info, &live.session) != version {
+                    self.tell(live);
+                }
+                true
             }
-        };
-        if let Some(live) = self.live.borrow_mut().as_mut() {
-            live.listing.telling = false;
+            Err(error) => {
+                worker::console_warn!("the directory was not told: {}", error.message);
+                self.arm(Some(clock::now().after(AGAIN)));
+                false
+            }
         }
-        if !heard {
-            self.arm(Some(clock::now().after(AGAIN)));
-        }
-        heard
     }
 
-    /// What the directory does not know yet, and its version.
+    /// What the directory does not know yet, and its version. From here on it is being told.
     fn untold(&self, agent: Option<Agent>) -> Option<(Told, u64)> {
-        let slot = self.live.borrow();
-        let live = slot.as_ref()?;
+        let mut slot = self.live.borrow_mut();
+        let live = slot.as_mut()?;
+        live.listing.due = None;
         let summary = Summary::of(&live.info, &live.session);
         let version = summary.version;
         let Listing { told, inherits, .. } = live.listing;
-        let (new, inherits) = (told.is_none(), inherits);
-        (told != Some(version)).then_some((Told { summary, new, inherits, agent }, version))
+        if live.listing.telling || told == Some(version) {
+            return None;
+        }
+        live.listing.telling = true;
+        Some((Told { summary, new: told.is_none(), inherits, agent }, version))
     }
 
     async fn send(&self, told: &Told) -> Result<(), Error> {
@@ -108,7 +118,7 @@ impl Driver {
     /// By alarm: tells what was not heard, and remembers what was, so that the next instance need not tell it again.
     pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
         let telling = self.live.borrow().as_ref().is_none_or(|live| live.listing.telling);
-        if telling || !self.tell_all(None).await {
+        if telling || !self.tell_now(None).await {
             return Ok(());
         }
         let mut slot = self.live.borrow_mut();

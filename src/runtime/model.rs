@@ -1,5 +1,7 @@
 //! Runs one model request: sends it, feeds the answer to the session as it comes, and stops when the session has moved on.
 
+use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirec
 
 use super::driver::Driver;
 use super::{ai, clock, router};
-use crate::config::{Config, Patience};
+use crate::config::Config;
 use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
 use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
@@ -40,9 +42,13 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
     };
     let result = match way {
         Way::Asked(asked, decoder) => {
-            let total = config.patience.total;
-            let asking = ask(&driver, at, &asked, decoder, &config.patience);
-            in_time(asking, total, || failure::timeout(total.as_secs())).await.and_then(|result| result)
+            let silence = Silence::new(config.patience.first_byte);
+            let mut asking = pin!(ask(&driver, at, &asked, decoder, &silence, config.patience.idle).fuse());
+            let mut overdue = pin!(silence.overdue(config.patience.total).fuse());
+            futures::select_biased! {
+                result = asking => result,
+                late = overdue => Err(late),
+            }
         }
         Way::Scripted(script, pause) => play(&driver, at, script, pause).await,
     };
@@ -105,40 +111,72 @@ fn add_new(tools: &mut Vec<Tool>, more: impl IntoIterator<Item = Tool>) {
     }
 }
 
+/// How long a model has not said anything.
+struct Silence {
+    since: Cell<u64>,
+    limit: Cell<Duration>,
+}
+
+impl Silence {
+    fn new(limit: Duration) -> Self {
+        Self { since: Cell::new(clock::millis()), limit: Cell::new(limit) }
+    }
+
+    /// Something was heard, and the next may take up to `limit`.
+    fn broken(&self, limit: Duration) {
+        self.since.set(clock::millis());
+        self.limit.set(limit);
+    }
+
+    /// Waits until it has been too long, or all of it more than `total`. One timer serves all pieces of an answer.
+    async fn overdue(&self, total: Duration) -> ModelFailure {
+        let end = Duration::from_millis(clock::millis()).saturating_add(total);
+        loop {
+            let now = Duration::from_millis(clock::millis());
+            let limit = self.limit.get();
+            let late = Duration::from_millis(self.since.get()).saturating_add(limit);
+            if now >= end {
+                return failure::timeout(total.as_secs());
+            }
+            if now >= late {
+                return failure::stalled(limit.as_secs());
+            }
+            Delay::from(late.min(end).saturating_sub(now)).await;
+        }
+    }
+}
+
 async fn ask(
     driver: &Rc<Driver>,
     at: Seq,
     asked: &Ask,
     mut decoder: Box<dyn provider::Decoder>,
-    patience: &Patience,
+    silence: &Silence,
+    idle: Duration,
 ) -> Result<(), ModelFailure> {
     let Some(signal) = driver.with_request(at, |_, request| request.signal()) else { return Ok(()) };
     let unreachable = |e: worker::Error| failure::unreachable(&e.to_string());
-    let silent = |limit: Duration| move || failure::stalled(limit.as_secs());
-    let binding = ai::binding(&driver.env);
-    let answer = async {
-        match (asked, &binding) {
-            (Ask::Http(wire), _) => {
-                let request = request(wire).map_err(unreachable)?;
-                Fetch::Request(request).send_with_signal(&signal).await.map_err(unreachable)
-            }
-            (Ask::Binding(run), Some(binding)) => ai::run(binding, run).await.map_err(unreachable),
-            (Ask::Binding(_), None) => Err(failure::unconfigured(NO_BINDING)),
+    let mut answer = match asked {
+        Ask::Http(wire) => {
+            let request = request(wire).map_err(unreachable)?;
+            Fetch::Request(request).send_with_signal(&signal).await.map_err(unreachable)?
+        }
+        Ask::Binding(run) => {
+            let binding = ai::binding(&driver.env).ok_or_else(|| failure::unconfigured(NO_BINDING))?;
+            ai::run(&binding, run).await.map_err(unreachable)?
         }
     };
-    let first = patience.first_byte;
-    let mut answer = in_time(answer, first, silent(first)).await??;
     let status = answer.status_code();
     if !(200..300).contains(&status) {
+        silence.broken(Duration::MAX); // what the error says has a limit of its own
         let header = |name: &str| answer.headers().get(name).ok().flatten();
         let asked_for = failure::retry_after(&header, clock::now());
-        let body = error_body(&mut answer, patience.idle).await;
+        let body = error_body(&mut answer, idle).await;
         return Err(failure::status(status, &body, asked_for));
     }
     let mut body = answer.stream().map_err(unreachable)?;
-    let mut limit = first;
     loop {
-        let events = match in_time(body.next(), limit, silent(limit)).await? {
+        let events = match body.next().await {
             Some(Ok(bytes)) => decoder.push(&bytes)?,
             // A connection that breaks is judged by what came before it.
             Some(Err(_)) | None => {
@@ -150,7 +188,7 @@ async fn ask(
         if !tell(driver, at, events) {
             return Ok(());
         }
-        limit = patience.idle;
+        silence.broken(idle);
     }
 }
 
@@ -194,19 +232,6 @@ fn fail(driver: &Rc<Driver>, at: Seq, failure: ModelFailure) {
     }
 }
 
-async fn in_time<T>(
-    future: impl Future<Output = T>,
-    limit: Duration,
-    otherwise: impl FnOnce() -> ModelFailure,
-) -> Result<T, ModelFailure> {
-    let mut future = Box::pin(future.fuse());
-    let mut limit = Delay::from(limit).fuse();
-    futures::select_biased! {
-        value = future => Ok(value),
-        () = limit => Err(otherwise()),
-    }
-}
-
 fn request(wire: &WireRequest) -> worker::Result<Request> {
     let headers = Headers::new();
     for (name, value) in &wire.headers {
@@ -219,14 +244,18 @@ fn request(wire: &WireRequest) -> worker::Result<Request> {
     Request::new_with_init(&wire.url, &init)
 }
 
-async fn error_body(answer: &mut Response, idle: Duration) -> String {
+async fn error_body(answer: &mut Response, limit: Duration) -> String {
     let Ok(mut stream) = answer.stream() else { return String::new() };
     let mut bytes = Vec::new();
-    while let Ok(Some(Ok(chunk))) = in_time(stream.next(), idle, || failure::stalled(idle.as_secs())).await {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > ERROR_BODY {
-            break;
+    let mut late = Delay::from(limit).fuse();
+    loop {
+        let chunk = futures::select_biased! {
+            chunk = stream.next().fuse() => chunk,
+            () = late => None,
+        };
+        match chunk {
+            Some(Ok(chunk)) if bytes.len() <= ERROR_BODY => bytes.extend_from_slice(&chunk),
+            Some(_) | None => return String::from_utf8_lossy(&bytes).into_owned(),
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,7 +1,8 @@
 //! The stateless worker: finds out who asks and about what, and hands the request to the session's object.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ async fn answer(
     mut req: Request,
     env: &Env,
     route: Result<(Route, Method), Error>,
-    config: Result<Config, Error>,
+    config: Result<Rc<Config>, Error>,
     request_id: &str,
 ) -> Result<Response, Error> {
     let (route, method) = route?;
@@ -337,13 +338,20 @@ async fn fork(source: Object, mut req: Request, tenant: &str, request_id: &str) 
     copy.fetch(request).await
 }
 
-/// The deployment's settings.
-pub fn config(env: &Env) -> Result<Config, Error> {
+/// The deployment's settings, read once: they are the same for all that an isolate ever does.
+pub fn config(env: &Env) -> Result<Rc<Config>, Error> {
+    thread_local! {
+        static CONFIG: OnceCell<Rc<Config>> = const { OnceCell::new() };
+    }
+    if let Some(config) = CONFIG.with(|config| config.get().cloned()) {
+        return Ok(config);
+    }
     // Secrets are bound like variables.
-    Config::read(|name| env.var(name).ok().map(|value| value.to_string())).map_err(|message| {
+    let read = Config::read(|name| env.var(name).ok().map(|value| value.to_string())).map_err(|message| {
         worker::console_error!("configuration: {message}");
         Error::new(Code::AuthNotConfigured, format!("this deployment is not configured well: {message}"))
-    })
+    })?;
+    Ok(CONFIG.with(|config| config.get_or_init(|| Rc::new(read)).clone()))
 }
 
 /// A mistake of ours: logged in full, told in short.

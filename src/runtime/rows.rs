@@ -1,38 +1,33 @@
 //! A thin layer over the platform's SQL: rows of text and numbers, errors in our words, and a count of what is billed.
+//!
+//! Arguments and rows cross between Rust and JavaScript as one JSON text each: a crossing costs as much as a hundred
+//! bytes of JSON, and value by value a query would have dozens (see `bench`).
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
+use serde_json::Value;
 use wasm_bindgen::prelude::*;
-use worker::{SqlStorage, SqlStorageValue, Storage};
+use worker::Storage;
 
 use crate::session::Unreadable;
 
 /// One row.
-pub struct Row(std::vec::IntoIter<SqlStorageValue>);
+pub struct Row(std::vec::IntoIter<Value>);
 
 impl Row {
     /// The next column as text; empty for NULL.
     pub fn text(&mut self) -> String {
         match self.0.next() {
-            Some(SqlStorageValue::String(text)) => text,
+            Some(Value::String(text)) => text,
             _ => String::new(),
         }
     }
 
     /// The next column as a number that cannot be negative; none for NULL.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "only whole numbers below 2^53 are stored"
-    )]
     pub fn number(&mut self) -> Option<u64> {
-        match self.0.next() {
-            Some(SqlStorageValue::Integer(n)) => u64::try_from(n).ok(),
-            Some(SqlStorageValue::Float(n)) => Some(n as u64),
-            _ => None,
-        }
+        self.0.next()?.as_u64()
     }
 }
 
@@ -46,21 +41,44 @@ extern "C" {
         this: &Transactions,
         work: &mut dyn FnMut() -> Result<JsValue, JsValue>,
     ) -> Result<JsValue, JsValue>;
+
+    /// The platform's SQL.
+    type SqlStorage;
+
+    #[wasm_bindgen(method, catch, variadic)]
+    fn exec(this: &SqlStorage, query: &str, args: &JsValue) -> Result<Cursor, JsValue>;
+
+    /// The outcome of a query.
+    type Cursor;
+
+    #[wasm_bindgen(method, catch)]
+    fn raw(this: &Cursor) -> Result<JsValue, JsValue>;
+
+    #[wasm_bindgen(method, getter, js_name = rowsRead)]
+    fn rows_read(this: &Cursor) -> u32;
+
+    #[wasm_bindgen(method, getter, js_name = rowsWritten)]
+    fn rows_written(this: &Cursor) -> u32;
+
+    #[wasm_bindgen(catch, js_namespace = Array, js_name = from)]
+    fn collect(iterator: &JsValue) -> Result<JsValue, JsValue>;
 }
 
 /// An object's SQL.
 #[derive(Clone)]
 pub struct Sql {
-    inner: SqlStorage,
     storage: Rc<Storage>,
-    written: Rc<Cell<usize>>,
-    read: Rc<Cell<usize>>,
+    inner: Rc<SqlStorage>,
+    written: Rc<Cell<u32>>,
+    read: Rc<Cell<u32>>,
 }
 
 impl Sql {
     /// Over the platform's.
     pub fn new(storage: Storage) -> Self {
-        Self { inner: storage.sql(), storage: Rc::new(storage), written: Rc::default(), read: Rc::default() }
+        let inner: JsValue = storage.sql().as_ref().clone();
+        let inner = Rc::new(inner.unchecked_into());
+        Self { storage: Rc::new(storage), inner, written: Rc::default(), read: Rc::default() }
     }
 
     /// Does all of `work` or, if any of it fails, nothing.
@@ -81,18 +99,31 @@ impl Sql {
         let done = storage.transaction_sync(&mut attempt);
         match (failure, done) {
             (Some(failure), _) => Err(failure),
-            (None, Err(e)) => Err(Unreadable::Storage(format!("{e:?}"))),
+            (None, Err(e)) => Err(failed(&e)),
             (None, Ok(_)) => Ok(()),
         }
     }
 
     /// Runs a query and returns its rows.
-    pub fn query(&self, query: &str, args: Vec<SqlStorageValue>) -> Result<Vec<Row>, Unreadable> {
-        let cursor = self.inner.exec(query, args).map_err(storage)?;
-        let rows = cursor.raw().map(|row| row.map(|row| Row(row.into_iter())).map_err(storage)).collect();
-        self.written.set(self.written.get().saturating_add(cursor.rows_written()));
+    pub fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
+        let cursor = self.exec(query, args)?;
+        let rows = cursor.raw().and_then(|rows| collect(&rows)).and_then(|rows| js_sys::JSON::stringify(&rows));
+        let rows = rows.map_err(|e| failed(&e))?;
         self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        rows
+        let rows: Vec<Vec<Value>> = serde_json::from_str(&String::from(rows)).map_err(unreadable)?;
+        Ok(rows.into_iter().map(|row| Row(row.into_iter())).collect())
+    }
+
+    /// Runs a statement that has no rows to return.
+    pub fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
+        let cursor = self.exec(statement, args)?;
+        self.written.set(self.written.get().saturating_add(cursor.rows_written()));
+        Ok(())
+    }
+
+    fn exec(&self, query: &str, args: Vec<Value>) -> Result<Cursor, Unreadable> {
+        let args = js_sys::JSON::parse(&Value::Array(args).to_string()).map_err(|e| failed(&e))?;
+        self.inner.exec(query, &args).map_err(|e| failed(&e))
     }
 
     /// Counts a row that the platform bills without a query: an alarm that was set.
@@ -101,31 +132,31 @@ impl Sql {
     }
 
     /// Rows read since the last time this was asked.
-    pub fn take_read(&self) -> usize {
+    pub fn take_read(&self) -> u32 {
         self.read.take()
     }
 
     /// Rows written since the last time this was asked.
-    pub fn take_written(&self) -> usize {
+    pub fn take_written(&self) -> u32 {
         self.written.take()
     }
 }
 
 /// A number as a query's argument.
-pub fn number(n: u64) -> SqlStorageValue {
-    i64::try_from(n).map_or(SqlStorageValue::Null, SqlStorageValue::Integer)
+pub fn number(n: u64) -> Value {
+    n.into()
 }
 
 /// A text as a query's argument.
-pub fn text(text: impl Into<String>) -> SqlStorageValue {
-    SqlStorageValue::String(text.into())
+pub fn text(text: impl Into<String>) -> Value {
+    Value::String(text.into())
 }
 
-/// An optional text as a query's argument.
-pub fn maybe(text: Option<String>) -> SqlStorageValue {
-    text.map_or(SqlStorageValue::Null, SqlStorageValue::String)
+fn failed(e: &JsValue) -> Unreadable {
+    let message = e.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{e:?}"), |e| e.message().into());
+    Unreadable::Storage(message)
 }
 
-fn storage(e: worker::Error) -> Unreadable {
+fn unreadable(e: serde_json::Error) -> Unreadable {
     Unreadable::Storage(e.to_string())
 }

@@ -6,10 +6,10 @@
 //! cost a row per record, and the few look-ups by item id are rare.
 
 use serde::{Deserialize, Serialize};
-use worker::{SqlStorageValue, Storage};
+use worker::Storage;
 
 use super::answers::Answers;
-use super::rows::{Row, Sql, maybe, number, text};
+use super::rows::{Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
@@ -97,7 +97,7 @@ impl Store {
     /// Makes the tables. Only `create` makes a session of them.
     pub fn prepare(&self) -> Result<(), Unreadable> {
         self.answers.prepare()?;
-        self.sql.query(SCHEMA, Vec::new()).map(drop)
+        self.sql.run(SCHEMA, Vec::new())
     }
 
     /// Makes the session, with the first records of its log.
@@ -250,9 +250,9 @@ impl Store {
         let chunks = body.map_or(Vec::new(), chunks);
         for (n, chunk) in (0u64..).zip(&chunks) {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
-            self.sql.query("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
+            self.sql.run("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
         }
-        let held = entry.held().map_or(SqlStorageValue::Null, |seq| number(seq.0));
+        let held = entry.held().map(|seq| seq.0);
         let kept = body.filter(|_| chunks.is_empty()).map(str::to_string);
         let json = serde_json::to_string(entry).map_err(|e| Unreadable::Storage(e.to_string()))?;
         let args = vec![
@@ -260,16 +260,16 @@ impl Store {
             text(part(entry)),
             number(u64::from(entry.in_context())),
             number(u64::from(is_listed(entry))),
-            maybe(entry.item_id().map(ToString::to_string)),
-            maybe(entry.call_id().map(ToString::to_string)),
-            held,
+            entry.item_id().map(ToString::to_string).into(),
+            entry.call_id().map(ToString::to_string).into(),
+            held.into(),
             number(chunks.len() as u64),
             text(json),
-            maybe(kept),
+            kept.into(),
         ];
         let sql = "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        self.sql.query(sql, args).map(drop)
+        self.sql.run(sql, args)
     }
 
     /// A record from the columns seq, chunks, entry, body.
@@ -300,7 +300,7 @@ impl Store {
     fn set_text(&self, name: &str, value: String) -> Result<(), Unreadable> {
         let sql =
             "INSERT INTO cell (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-        self.sql.query(sql, vec![text(name), text(value)]).map(drop)
+        self.sql.run(sql, vec![text(name), text(value)])
     }
 }
 
