@@ -1,13 +1,9 @@
 //! `GET …/stream`: a client that listens to server-sent events.
 
-use std::cell::Cell;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll};
-
-use futures::channel::{mpsc, oneshot};
-use futures::{FutureExt, Stream, StreamExt};
-use worker::{Headers, Request, Response};
+use futures::FutureExt;
+use wasm_bindgen::prelude::*;
+use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
+use worker::{Headers, Request, Response, ResponseBuilder};
 
 use super::bridge::{self, Bridge, Sink};
 use super::object::Object;
@@ -19,7 +15,43 @@ use crate::sse;
 
 /// Bytes that may wait for a slow client. A client that lets more pile up is cut off, and resumes with its cursor. One
 /// batch may go beyond it: an event can be as large as the text that it carries.
-const BUFFER: usize = 4 * 1024 * 1024;
+const BUFFER: u32 = 4 * 1024 * 1024;
+
+#[wasm_bindgen]
+extern "C" {
+    /// A pipe of the platform's own, so that nothing of the isolate runs to bring its bytes to the client.
+    /// <https://developers.cloudflare.com/workers/runtime-apis/streams/transformstream/#identitytransformstream>
+    type IdentityTransformStream;
+
+    #[wasm_bindgen(constructor, catch)]
+    fn new(options: &JsValue) -> Result<IdentityTransformStream, JsValue>;
+
+    #[wasm_bindgen(method, getter)]
+    fn readable(this: &IdentityTransformStream) -> web_sys::ReadableStream;
+
+    #[wasm_bindgen(method, getter)]
+    fn writable(this: &IdentityTransformStream) -> WritableStream;
+
+    type WritableStream;
+
+    #[wasm_bindgen(method, catch, js_name = getWriter)]
+    fn writer(this: &WritableStream) -> Result<Writer, JsValue>;
+
+    type Writer;
+
+    #[wasm_bindgen(method, getter)]
+    fn closed(this: &Writer) -> js_sys::Promise;
+
+    /// How much may still be written before the reader has to catch up; none if there is no reader any more.
+    #[wasm_bindgen(method, getter, js_name = desiredSize)]
+    fn room(this: &Writer) -> Option<f64>;
+
+    #[wasm_bindgen(method)]
+    fn write(this: &Writer, chunk: &js_sys::Uint8Array) -> js_sys::Promise;
+
+    #[wasm_bindgen(method)]
+    fn close(this: &Writer) -> js_sys::Promise;
+}
 
 /// Answers the request.
 pub async fn stream(object: Object, req: &Request, config: &Config, request_id: &str) -> Result<Response, Error> {
@@ -28,54 +60,37 @@ pub async fn stream(object: Object, req: &Request, config: &Config, request_id: 
     if first.status_code() >= 400 {
         return Ok(first);
     }
-    let (frames, reader) = mpsc::unbounded();
-    let (alive, gone) = oneshot::channel();
-    let waiting = Rc::new(Cell::new(0));
-    let body = Body { frames: reader, waiting: waiting.clone(), _alive: alive };
-    let sink = Frames { frames, waiting };
+    let (sink, answer) = pipe().map_err(|e| internal(format!("{e:?}")))?;
+    let gone = JsFuture::from(sink.writer.closed()).map(drop).boxed_local();
     let bridge = Bridge { object, sink, cursor, request_id: request_id.into(), heartbeat: config.heartbeat };
-    worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.fuse()));
-    answer(body).map_err(internal)
+    spawn_local(bridge.run(first, gone.fuse()));
+    Ok(answer)
 }
 
-fn answer(body: Body) -> worker::Result<Response> {
+fn pipe() -> Result<(Frames, Response), JsValue> {
+    let options = js_sys::Object::new();
+    js_sys::Reflect::set(&options, &"highWaterMark".into(), &BUFFER.into())?;
+    let pipe = IdentityTransformStream::new(&options)?;
     let headers = Headers::new();
     headers.set("content-type", "text/event-stream; charset=utf-8")?;
     headers.set("cache-control", "no-cache, no-transform")?;
     headers.set("x-accel-buffering", "no")?;
-    Response::from_stream(body).map(|answer| answer.with_headers(headers))
+    let answer = ResponseBuilder::new().with_headers(headers).stream(pipe.readable());
+    Ok((Frames { writer: pipe.writable().writer()? }, answer))
 }
 
-/// The body of the answer. Its drop, when the client has gone, ends the bridge.
-struct Body {
-    frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
-    _alive: oneshot::Sender<()>,
-}
-
-impl Stream for Body {
-    type Item = worker::Result<Vec<u8>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = futures::ready!(self.frames.poll_next_unpin(cx));
-        if let Some(frame) = &next {
-            self.waiting.set(self.waiting.get().saturating_sub(frame.len()));
-        }
-        Poll::Ready(next.map(Ok))
-    }
-}
-
-/// The bridge's end of it.
+/// The bridge's end of the pipe.
 struct Frames {
-    frames: mpsc::UnboundedSender<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
+    writer: Writer,
 }
 
 impl Sink for Frames {
     fn frames(&self, frames: &str) -> bool {
-        let waiting = self.waiting.get();
-        self.waiting.set(waiting.saturating_add(frames.len()));
-        waiting <= BUFFER && self.frames.unbounded_send(frames.as_bytes().to_vec()).is_ok()
+        let room = self.writer.room().is_some_and(|room| room > 0.0);
+        if room {
+            ignore(&self.writer.write(&js_sys::Uint8Array::from(frames.as_bytes())));
+        }
+        room
     }
 
     fn heartbeat(&self, session: &SessionId) -> bool {
@@ -91,6 +106,20 @@ impl Sink for Frames {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting.get() > BUFFER / 8
+        self.writer.room().is_some_and(|room| room < f64::from(BUFFER) * 7.0 / 8.0)
     }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        ignore(&self.writer.close());
+    }
+}
+
+/// A client that has gone is noticed elsewhere.
+fn ignore(promise: &js_sys::Promise) {
+    thread_local! {
+        static NOTHING: Closure<dyn FnMut(JsValue)> = Closure::new(drop);
+    }
+    NOTHING.with(|nothing| drop(promise.catch(nothing)));
 }

@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use futures::channel::oneshot;
-use futures::future::Fuse;
+use futures::future::{Fuse, LocalBoxFuture};
 use futures::{FutureExt, StreamExt};
 use worker::{Delay, Request, Response, WebSocket, WebsocketEvent};
 
@@ -23,7 +22,7 @@ const DIALS: u32 = 8;
 pub const END: &str = "!end";
 
 /// Tells that the client has gone.
-pub type Gone = Fuse<oneshot::Receiver<()>>;
+pub type Gone = Fuse<LocalBoxFuture<'static, ()>>;
 
 /// Where a client's events go. Every method says whether the client is still there and keeps up.
 pub trait Sink {

@@ -100,10 +100,15 @@ pub async fn body(req: &mut Request) -> Result<String, Error> {
 }
 
 async fn bytes(req: &mut Request) -> Result<Vec<u8>, Error> {
+    let broken = |_| Error::new(Code::InvalidInput, "the body broke off before its end");
+    let said: Option<usize> = header(req, "content-length").and_then(|text| text.parse().ok());
+    if said.is_some_and(|size| size <= MAX_BODY) {
+        return req.bytes().await.map_err(broken);
+    }
     let Ok(mut stream) = req.stream() else { return Ok(Vec::new()) };
     let (mut bytes, mut size) = (Vec::new(), 0_usize);
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| Error::new(Code::InvalidInput, "the body broke off before its end"))?;
+        let chunk = chunk.map_err(broken)?;
         size = size.saturating_add(chunk.len());
         if size <= MAX_BODY {
             bytes.extend_from_slice(&chunk);
@@ -112,7 +117,6 @@ async fn bytes(req: &mut Request) -> Result<Vec<u8>, Error> {
         }
     }
     if size > MAX_BODY {
-        let said = header(req, "content-length").and_then(|text| text.parse().ok());
         return Err(Error::too_large(said.unwrap_or(size)));
     }
     Ok(bytes)

@@ -1,5 +1,6 @@
 //! Objects seen from outside: how the worker asks a session's or a tenant's, and how they ask each other.
 
+use wasm_bindgen::JsValue;
 use worker::{Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub};
 
 use super::http::{self, IDEMPOTENCY_KEY, ORIGIN, REQUEST_ID, SESSION, TENANT, TOKEN};
@@ -53,9 +54,14 @@ impl Object {
         }
     }
 
-    /// Hands a request on.
-    pub async fn send(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Response, Error> {
-        self.fetch(self.forward(req, body, request_id)?).await
+    /// Hands a request on as it is: its body goes by without being looked at.
+    pub async fn pass(&self, req: &Request, request_id: &str) -> Result<Response, Error> {
+        self.fetch(self.forward(req, req.inner().body().map(Into::into), request_id)?).await
+    }
+
+    /// Hands a request on, with a body of our own.
+    pub async fn send(&self, req: &Request, body: String, request_id: &str) -> Result<Response, Error> {
+        self.fetch(self.forward(req, Some(body.into()), request_id)?).await
     }
 
     /// Asks for something that only objects ask each other for.
@@ -65,7 +71,7 @@ impl Object {
 
     /// Tells an object something that only objects tell each other.
     pub async fn post(&self, path: &str, body: String) -> Result<Response, Error> {
-        self.fetch(self.request(path, HttpMethod::Post, Some(body), "").map_err(internal)?).await
+        self.fetch(self.request(path, HttpMethod::Post, Some(body.into()), "").map_err(internal)?).await
     }
 
     /// Asks an object to forget something, and to keep its answer under the keys.
@@ -86,7 +92,12 @@ impl Object {
     }
 
     /// A client's request, to be handed on.
-    pub fn forward(&self, req: &Request, body: Option<String>, request_id: &str) -> Result<Request, Error> {
+    pub fn forward(
+        &self,
+        req: &Request,
+        body: Option<JsValue>,
+        request_id: &str,
+    ) -> Result<Request, Error> {
         let url = req.url().map_err(internal)?;
         let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);
@@ -112,14 +123,14 @@ impl Object {
     /// Posts an event.
     pub async fn post_event(&self, body: String, request_id: &str) -> Result<Response, Error> {
         let path = format!("/v1/sessions/{}/events", self.id);
-        self.fetch(self.request(&path, HttpMethod::Post, Some(body), request_id).map_err(internal)?).await
+        self.fetch(self.request(&path, HttpMethod::Post, Some(body.into()), request_id).map_err(internal)?).await
     }
 
     fn request(
         &self,
         path: &str,
         method: HttpMethod,
-        body: Option<String>,
+        body: Option<JsValue>,
         request_id: &str,
     ) -> worker::Result<Request> {
         let headers = Headers::new();
@@ -131,7 +142,7 @@ impl Object {
             headers.set(ORIGIN, self.origin.as_deref().unwrap_or_default())?;
         }
         let mut init = RequestInit::new();
-        init.with_method(method).with_headers(headers).with_body(body.map(Into::into));
+        init.with_method(method).with_headers(headers).with_body(body);
         Request::new_with_init(&format!("https://session{path}"), &init)
     }
 

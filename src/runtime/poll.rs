@@ -21,14 +21,14 @@ struct Page {
 /// Answers the request.
 pub async fn events(object: &Object, req: &Request, request_id: &str) -> Result<Response, Error> {
     let wait = http::query(req).events()?.wait;
-    let mut answer = object.send(req, None, request_id).await?;
+    let mut answer = object.pass(req, request_id).await?;
     if wait == 0 || answer.status_code() != 200 {
         return Ok(answer);
     }
     let text = answer.text().await.map_err(internal)?;
     let page: Page = serde_json::from_str(&text).map_err(internal)?;
     if page.data.is_empty() && something_happens(object, &page.cursor, wait, request_id).await? {
-        return object.send(req, None, request_id).await;
+        return object.pass(req, request_id).await;
     }
     http::respond_json(text).map_err(internal)
 }

@@ -66,7 +66,7 @@ fn preflight(asked: bool, allowed: bool) -> Result<Response, Error> {
 }
 
 async fn answer(
-    mut req: Request,
+    req: Request,
     env: &Env,
     route: Result<(Route, Method), Error>,
     config: Result<Rc<Config>, Error>,
@@ -103,12 +103,12 @@ async fn answer(
         (Route::Stream(_), _) => body::stream(object, &req, &config, request_id).await,
         (Route::Socket(_), _) => socket::socket(object, &req, &config, request_id).await,
         (Route::Events(_), Method::Get) => poll::events(&object, &req, request_id).await,
-        (_, Method::Post | Method::Patch) => {
-            http::must_be_json(&req)?;
-            let body = http::body(&mut req).await?;
-            object.send(&req, Some(body), request_id).await
+        (_, method) => {
+            if matches!(method, Method::Post | Method::Patch) {
+                http::must_be_json(&req)?;
+            }
+            object.pass(&req, request_id).await
         }
-        (_, Method::Get | Method::Delete) => object.send(&req, None, request_id).await,
     }
 }
 
@@ -196,7 +196,7 @@ fn respond(body: &Value) -> Result<Response, Error> {
 
 /// What is about a tenant and not about one session.
 async fn tenants(
-    mut req: Request,
+    req: Request,
     route: &Route,
     method: Method,
     env: &Env,
@@ -206,14 +206,10 @@ async fn tenants(
     if (route, method) == (&Route::Sessions, Method::Post) {
         return create(req, env, tenant, request_id).await;
     }
-    let body = match method {
-        Method::Post | Method::Patch => {
-            http::must_be_json(&req)?;
-            Some(http::body(&mut req).await?)
-        }
-        Method::Get | Method::Delete => None,
-    };
-    Object::directory(env, tenant).send(&req, body, request_id).await
+    if matches!(method, Method::Post | Method::Patch) {
+        http::must_be_json(&req)?;
+    }
+    Object::directory(env, tenant).pass(&req, request_id).await
 }
 
 /// What the object of a new session is told.
@@ -300,7 +296,7 @@ async fn make(
         None => SessionId::mint(&mut clock::Ids).0,
     };
     let object = Object { hint, ..Object::named(env, &format!("{tenant}/{id}")) };
-    object.send(req, Some(serde_json::to_string(envelope).map_err(internal)?), request_id).await
+    object.send(req, serde_json::to_string(envelope).map_err(internal)?, request_id).await
 }
 
 /// An agent of the tenant, secrets included.
@@ -333,7 +329,7 @@ async fn fork(source: Object, mut req: Request, tenant: &str, request_id: &str) 
         None => SessionId::mint(&mut clock::Ids).0,
     };
     let copy = Object { name: format!("{tenant}/{id}"), id, ..source.clone() };
-    let mut request = copy.forward(&req, Some(body), request_id)?;
+    let mut request = copy.forward(&req, Some(body.into()), request_id)?;
     request.headers_mut().and_then(|headers| headers.set(SOURCE, &source.name)).map_err(internal)?;
     copy.fetch(request).await
 }

@@ -32,7 +32,7 @@ pub async fn socket(object: Object, req: &Request, config: &Config, request_id: 
     worker::wasm_bindgen_futures::spawn_local(inbox.run(alive));
     let sink = Messages { socket: pair.server };
     let bridge = Bridge { object, sink, cursor, request_id: request_id.into(), heartbeat: config.heartbeat };
-    worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.fuse()));
+    worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()));
     Response::from_websocket(pair.client).map_err(internal)
 }
 
