@@ -11,8 +11,8 @@ use futures::future::{Fuse, LocalBoxFuture};
 use futures::{FutureExt, StreamExt};
 use worker::{Delay, Request, Response, WebSocket, WebsocketEvent};
 
-use super::{clock, http};
 use super::object::Object;
+use super::{clock, http};
 use crate::api::Error;
 use crate::session::SessionId;
 

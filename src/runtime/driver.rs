@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use wasm_bindgen::prelude::*;
 use worker::{AbortController, Delay, Env, State, WebSocket};
 
 use super::bridge::END;
@@ -28,6 +29,15 @@ const CHECKPOINT_BYTES: usize = 16 * 1024;
 const CHECKPOINT_MILLIS: u64 = 2000;
 /// How often a copy is looked after, in seconds.
 pub const COPY_SECONDS: u64 = 60;
+
+#[wasm_bindgen]
+extern "C" {
+    /// A subscriber's socket. It takes a text that crossed to JavaScript once for all of them.
+    type Subscriber;
+
+    #[wasm_bindgen(method, catch)]
+    fn send(this: &Subscriber, text: &js_sys::JsString) -> Result<(), JsValue>;
+}
 
 /// The driver of one session.
 pub struct Driver {
@@ -260,10 +270,10 @@ impl Driver {
         }
         self.save_open(live, &events)?;
         live.published_at = clock::millis();
-        let text = batch(&live.session, live.session.cursor(), &events);
+        let text = batch(&live.session, live.session.cursor(), &events).into();
         for socket in self.state.get_websockets() {
             // One that has just gone is about to be closed anyway.
-            drop(socket.send_with_str(&text));
+            drop(socket.as_ref().unchecked_ref::<Subscriber>().send(&text));
         }
         Ok(())
     }

@@ -52,7 +52,8 @@ impl Driver {
         let now = clock::millis();
         let rests = live.session.state.status() != SessionStatus::Running;
         let listing = &mut live.listing;
-        let due = if rests { now.max(listing.told_at.saturating_add(INTERVAL)) } else { now.saturating_add(PATIENCE) };
+        let due =
+            if rests { now.max(listing.told_at.saturating_add(INTERVAL)) } else { now.saturating_add(PATIENCE) };
         if listing.telling || listing.due.is_some_and(|sooner| sooner <= due) {
             return;
         }

@@ -19,4 +19,5 @@ mod router;
 mod rows;
 mod session;
 mod socket;
+mod start;
 mod store;

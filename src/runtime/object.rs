@@ -92,12 +92,7 @@ impl Object {
     }
 
     /// A client's request, to be handed on.
-    pub fn forward(
-        &self,
-        req: &Request,
-        body: Option<JsValue>,
-        request_id: &str,
-    ) -> Result<Request, Error> {
+    pub fn forward(&self, req: &Request, body: Option<JsValue>, request_id: &str) -> Result<Request, Error> {
         let url = req.url().map_err(internal)?;
         let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);

@@ -5,7 +5,12 @@
 //! `listed` what is an item of the transcript. Calls alone have an index, since every new one is looked for; others would
 //! cost a row per record, and the few look-ups by item id are rare.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use worker::Storage;
 
 use super::answers::Answers;
@@ -19,6 +24,9 @@ use crate::session::{
 
 /// The largest body, in bytes, that stays in its row.
 const CHUNK: usize = 1_000_000;
+/// Columns of a record's row, and the rows that one statement writes: SQLite binds at most 100 values on this platform.
+const COLUMNS: usize = 10;
+const ROWS: usize = 10;
 /// The largest checkpoint, in bytes.
 const CHECKPOINT: usize = 1_800_000;
 
@@ -37,6 +45,41 @@ pub struct Store {
     pub sql: Sql,
     /// Answers that were given under a key.
     pub answers: Answers,
+    recent: Rc<RefCell<Recent>>,
+}
+
+/// The end of the log as it was just written, which therefore need not be read: a turn asks for its own records.
+#[derive(Default)]
+struct Recent {
+    records: VecDeque<Record>,
+    size: usize,
+}
+
+impl Recent {
+    /// The most that is kept, in bytes of items.
+    const SIZE: usize = 64 * 1024;
+
+    fn push(&mut self, records: &[Record]) {
+        self.records.extend(records.iter().cloned());
+        self.size = self.size.saturating_add(records.iter().map(weight).sum());
+        while self.size > Self::SIZE
+            && let Some(oldest) = self.records.pop_front()
+        {
+            self.size = self.size.saturating_sub(weight(&oldest));
+        }
+    }
+
+    /// The same as the log would say; none if it goes back further.
+    fn records(&self, from: Seq, limit: usize) -> Option<Vec<Record>> {
+        let first = self.records.front()?.seq;
+        (first <= from)
+            .then(|| self.records.iter().filter(|record| record.seq >= from).take(limit).cloned().collect())
+    }
+}
+
+/// About how much memory a record takes.
+fn weight(record: &Record) -> usize {
+    record.entry.item().map_or(0, |item| item.body.len()).saturating_add(256)
 }
 
 /// What is loaded when an object wakes: some small rows, however long the transcript is.
@@ -70,7 +113,7 @@ impl Store {
     /// Over the object's SQL.
     pub fn new(storage: Storage) -> Self {
         let sql = Sql::new(storage);
-        Self { answers: Answers::new(sql.clone()), sql }
+        Self { answers: Answers::new(sql.clone()), sql, recent: Rc::default() }
     }
 
     /// Reads what is needed to go on; none if the session was never made.
@@ -113,7 +156,9 @@ impl Store {
             self.import(records)?;
             self.set_info(id, info)?;
             self.set("state", state)
-        })
+        })?;
+        *self.recent.borrow_mut() = Recent::default();
+        Ok(())
     }
 
     /// Keeps what seldom changes.
@@ -128,17 +173,17 @@ impl Store {
 
     /// Takes records over that lead to no state yet.
     pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
-        records.iter().try_for_each(|record| self.insert(record))
+        records.chunks(ROWS).try_for_each(|records| self.insert(records))
     }
 
     /// Appends records together with the state that they lead to.
     pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
         self.sql.atomically(|| {
-            for record in records {
-                self.insert(record)?;
-            }
+            self.import(records)?;
             self.set("state", state)
-        })
+        })?;
+        self.recent.borrow_mut().push(records);
+        Ok(())
     }
 
     /// Remembers the open items.
@@ -244,7 +289,19 @@ impl Store {
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
-    fn insert(&self, record: &Record) -> Result<(), Unreadable> {
+    fn insert(&self, records: &[Record]) -> Result<(), Unreadable> {
+        let mut args = Vec::with_capacity(records.len().saturating_mul(COLUMNS));
+        for record in records {
+            args.extend(self.columns(record)?);
+        }
+        let rows = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()].join(", ");
+        let sql =
+            "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body) VALUES";
+        self.sql.run(&format!("{sql} {rows}"), args)
+    }
+
+    /// A record's row. A body that is too large for it goes elsewhere.
+    fn columns(&self, record: &Record) -> Result<[Value; COLUMNS], Unreadable> {
         let entry = &record.entry;
         let body = entry.item().map(|item| item.body.as_str());
         let chunks = body.map_or(Vec::new(), chunks);
@@ -252,24 +309,19 @@ impl Store {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
             self.sql.run("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
         }
-        let held = entry.held().map(|seq| seq.0);
-        let kept = body.filter(|_| chunks.is_empty()).map(str::to_string);
         let json = serde_json::to_string(entry).map_err(|e| Unreadable::Storage(e.to_string()))?;
-        let args = vec![
+        Ok([
             number(record.seq.0),
             text(part(entry)),
             number(u64::from(entry.in_context())),
             number(u64::from(is_listed(entry))),
             entry.item_id().map(ToString::to_string).into(),
             entry.call_id().map(ToString::to_string).into(),
-            held.into(),
+            entry.held().map(|seq| seq.0).into(),
             number(chunks.len() as u64),
             text(json),
-            kept.into(),
-        ];
-        let sql = "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-        self.sql.run(sql, args)
+            body.filter(|_| chunks.is_empty()).into(),
+        ])
     }
 
     /// A record from the columns seq, chunks, entry, body.
@@ -306,6 +358,9 @@ impl Store {
 
 impl Log for Store {
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
+        if let Some(recent) = self.recent.borrow().records(from, limit) {
+            return Ok(recent);
+        }
         let sql = "SELECT seq, chunks, entry, body FROM log WHERE seq >= ? ORDER BY seq LIMIT ?";
         let mut rows = self.sql.query(sql, vec![number(from.0), number(limit as u64)])?;
         rows.iter_mut().map(|row| self.read(row)).collect()
