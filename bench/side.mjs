@@ -26,8 +26,10 @@ const workers = {
 };
 
 /** The same worker, which counts what is billed. */
-function counted({ main, modules, objects }) {
-  return { main: "count.js", modules: { ...modules, "count.js": { type: "esm", contents: file("count.js") } }, objects };
+export function counted({ modules, objects }) {
+  const classes = objects.map((name) => `export const ${name} = count("${name}", worker.${name});`);
+  const contents = [file("count.js"), ...classes].join("\n");
+  return { main: "count.js", modules: { ...modules, "count.js": { type: "esm", contents } }, objects };
 }
 
 export class Side {
@@ -70,7 +72,7 @@ export class Side {
   }
 
   /** A session with so many items, and a reader unless `mute`. */
-  async session(items = 0, mute = false) {
+  async session(items = 0, { mute = false } = {}) {
     const item = (n) => ({
       type: "message",
       data: {
@@ -121,11 +123,16 @@ export class Session {
     return { ack, first: (await first) - began, done: (await done) - began };
   }
 
-  /** A turn up to its call, then the output: until the model is asked again, and until it is over. */
-  async toolTurn(model) {
+  /** A turn up to its call. */
+  async park() {
     const parked = this.reader.when(PARKED);
     await this.say();
     await parked;
+  }
+
+  /** A turn up to its call, then the output: until the model is asked again, and until it is over. */
+  async toolTurn(model) {
+    await this.park();
     const began = performance.now();
     const first = this.reader.when(FIRST);
     const done = this.reader.when(DONE);
@@ -136,10 +143,10 @@ export class Session {
   }
 }
 
-/** The model itself, asked like a session would. */
+/** The model itself, asked like a session would, for an answer with text. */
 export async function direct(model) {
   const began = performance.now();
-  const body = '{"model":"test","stream":true,"input":[]}';
+  const body = '{"model":"test","stream":true,"input":[{"type":"function_call_output"}]}';
   const headers = { "content-length": body.length };
   const reader = await Reader.open(`${model.url}/responses`, headers, "POST", body);
   const first = reader.when(FIRST);

@@ -1,0 +1,279 @@
+// What is measured. Every measure gives rows: a name, a unit, the figures of both sides, and the limit that their ratio has.
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import { DONE, Side, direct } from "./side.mjs";
+
+const sorted = (values) => values.toSorted((a, b) => a - b);
+export const median = (values) => sorted(values)[values.length >> 1];
+const p99 = (values) => sorted(values)[Math.floor(values.length * 0.99)];
+const times = (count, work) => Array.from({ length: count }, (_, n) => work(n));
+
+/** Runs `work` on each side in turn, so that what the machine does besides meets both alike. */
+async function alternate(sides, rounds, work, warm = 0) {
+  const found = sides.map(() => []);
+  for (let round = -warm; round < rounds; round++) {
+    for (const [n, side] of sides.entries()) {
+      const value = await work(side, round);
+      if (round >= 0) found[n].push(value);
+    }
+  }
+  return found;
+}
+
+/** A session of each side for `count` rounds, then another one, so that transcripts stay short. */
+function fresh(count) {
+  const open = new Map();
+  return async (side, round) => {
+    if (round % count === 0 || !open.has(side)) {
+      open.get(side)?.reader.close();
+      open.set(side, await side.session());
+    }
+    return open.get(side);
+  };
+}
+
+function latencies(name, found, without, parts) {
+  return parts.flatMap(({ part, limit }) => {
+    const base = part in without[0] && part !== "ack" ? (of) => of(without.map((turn) => turn[part])) : () => 0;
+    const [layby, thin] = found.map((turns) => (of) => of(turns.map((turn) => turn[part])) - base(of));
+    return [
+      { name: `${name}: ${part}`, unit: "ms", layby: layby(median), thin: thin(median), limit },
+      { name: `${name}: ${part}, p99`, unit: "ms", layby: layby(p99), thin: thin(p99) },
+    ];
+  });
+}
+
+export async function plainTurn(sides, model) {
+  model.answer = { deltas: 10 };
+  const session = fresh(10);
+  const without = [];
+  const turn = async (side, round) => {
+    if (side === sides[0] && round >= 0) without.push(await direct(model));
+    return (await session(side, round)).turn();
+  };
+  const found = await alternate(sides, 400, turn, 200);
+  const parts = [{ part: "ack" }, { part: "first" }, { part: "done", limit: 1.3 }];
+  return latencies("plain turn", found, without, parts);
+}
+
+export async function toolTurn(sides, model) {
+  model.answer = { deltas: 10, call: true };
+  const session = fresh(10);
+  const without = [];
+  const turn = async (side, round) => {
+    if (side === sides[0] && round >= 0) without.push(await direct(model));
+    return (await session(side, round)).toolTurn(model);
+  };
+  const found = await alternate(sides, 200, turn, 50);
+  const parts = [{ part: "ack" }, { part: "asked", limit: 1.5 }, { part: "first" }, { part: "done" }];
+  return latencies("tool output", found, without, parts);
+}
+
+export async function throughput(sides, model) {
+  model.answer = { deltas: 10 };
+  const load = async (side) => {
+    const sessions = await Promise.all(times(32, () => side.session()));
+    const [began, cpu] = [performance.now(), side.cpu()];
+    const turns = async (session) => {
+      for (let n = 0; n < 20; n++) await session.turn();
+    };
+    await Promise.all(sessions.map(turns));
+    const count = 32 * 20;
+    const took = performance.now() - began;
+    sessions.forEach((session) => session.reader.close());
+    return { rate: (count * 1000) / took, cpu: (side.cpu() - cpu) / count };
+  };
+  const [layby, thin] = await alternate(sides, 6, load, 2);
+  const of = (loads, part) => median(loads.map((load) => load[part]));
+  return [
+    { name: "32 sessions: turns", unit: "/s", layby: of(layby, "rate"), thin: of(thin, "rate"), atLeast: 0.8 },
+    { name: "32 sessions: CPU per turn", unit: "ms", layby: of(layby, "cpu"), thin: of(thin, "cpu"), limit: 1.5 },
+  ];
+}
+
+export async function deltas(sides, model) {
+  const rows = [];
+  for (const separate of [false, true]) {
+    model.answer = { deltas: 2000, separate };
+    const found = await alternate(sides, 8, async (side) => {
+      const session = await side.session();
+      const { done } = await session.turn();
+      session.reader.close();
+      return done;
+    }, 2);
+    const [layby, thin] = found.map(median);
+    const name = separate ? "2 000 deltas, each for itself" : "2 000 deltas at once";
+    rows.push({ name, unit: "ms", layby, thin, limit: separate ? 0.35 : undefined });
+  }
+  return rows;
+}
+
+export async function fanOut(sides, model) {
+  model.answer = { deltas: 200 };
+  const turn = async (side) => {
+    const session = await side.session();
+    const readers = [session.reader, ...(await Promise.all(times(99, () => session.open())))];
+    const began = performance.now();
+    const all = Promise.all(readers.map((reader) => reader.when(DONE)));
+    await session.say();
+    const done = Math.max(...(await all)) - began;
+    readers.forEach((reader) => reader.close());
+    return done;
+  };
+  const [layby, thin] = (await alternate(sides, 6, turn, 1)).map(median);
+  return [{ name: "200 deltas to 100 subscribers", unit: "ms", layby, thin, limit: 0.5 }];
+}
+
+export async function longTranscript(sides, model) {
+  model.answer = { deltas: 10 };
+  const rows = [];
+  for (const items of [10, 200, 1000, 2000]) {
+    const sessions = new Map();
+    for (const side of sides) sessions.set(side, await side.session(items));
+    const found = await alternate(sides, 15, async (side) => (await sessions.get(side).turn()).done, 3);
+    for (const session of sessions.values()) session.reader.close();
+    const [layby, thin] = found.map(median);
+    rows.push({ name: `turn after ${items} items`, unit: "ms", layby, thin, limit: items === 1000 ? 1 : undefined });
+  }
+  return rows;
+}
+
+export async function wake(sides, model) {
+  model.answer = { deltas: 10 };
+  const rows = [];
+  for (const items of [10, 5000]) {
+    const sessions = new Map();
+    for (const side of sides) sessions.set(side, await side.session(items, { mute: true }));
+    const woken = async (side) => {
+      const session = sessions.get(side);
+      await asleep(side, session);
+      const began = performance.now();
+      await session.say();
+      return performance.now() - began;
+    };
+    const [layby, thin] = (await alternate(sides, 10, woken, 1)).map(median);
+    rows.push({ name: `message to a sleeping session of ${items} items: ack`, unit: "ms", layby, thin });
+  }
+  return rows;
+}
+
+/** Puts a session's object out of memory as soon as it has nothing to do. */
+async function asleep(side, session) {
+  for (let tries = 0; ; tries++) {
+    try {
+      await sleep(300);
+      return await side.server.evict(session.id);
+    } catch (error) {
+      if (tries > 20) throw error;
+    }
+  }
+}
+
+export async function create(sides) {
+  const made = async (side) => {
+    const began = performance.now();
+    const session = await side.session();
+    const took = performance.now() - began;
+    session.reader.close();
+    return took;
+  };
+  const [layby, thin] = (await alternate(sides, 100, made, 20)).map(median);
+  return [{ name: "create and first frame", unit: "ms", layby, thin, limit: 1.3 }];
+}
+
+/** Of workers of their own, which count. The alarms of a turn are awaited. */
+export async function billed(sides, model) {
+  const units = ["rows written", "rows read", "calls of objects"];
+  const figures = ({ written, read, calls }) => [written, read, sum(calls)];
+  const sum = (calls) =>
+    Object.entries(calls)
+      .filter(([name]) => !name.endsWith("constructor"))
+      .reduce((sum, [, count]) => sum + count, 0);
+  const after = async (what) => {
+    const counted = [];
+    for (const side of sides) {
+      const session = await side.session();
+      await sleep(100);
+      await side.count();
+      await what(session);
+      counted.push({ side, session });
+    }
+    await sleep(32_000);
+    const counts = [];
+    for (const { side } of counted) counts.push(await side.count());
+    return { counts, close: () => counted.forEach(({ session }) => session.reader.close()) };
+  };
+  const rows = (name, counts, limits = []) => {
+    const [layby, thin] = counts.map(figures);
+    return units.map((unit, n) => ({ name: `${name}: ${unit}`, unit: "", layby: layby[n], thin: thin[n], most: limits[n] }));
+  };
+  model.answer = { deltas: 10 };
+  const plain = await after((session) => session.turn());
+  plain.close();
+  model.answer = { deltas: 10, call: true };
+  const tool = await after((session) => session.toolTurn(model));
+  tool.close();
+  const parked = await after((session) => session.park());
+  await sleep(20_000);
+  const rest = [];
+  for (const side of sides) rest.push(await side.count());
+  parked.close();
+  return [
+    ...rows("plain turn", plain.counts, [8]),
+    ...rows("turn with a tool", tool.counts, [12]),
+    ...rows("20 s parked", rest, [0, 0, 0]),
+  ];
+}
+
+/** Of workers of their own, in which nothing else has happened. */
+export async function memory(model) {
+  const COUNT = 300;
+  model.answer = { call: true };
+  const figures = [];
+  for (const name of ["layby", "thin"]) {
+    const side = await new Side(name, model).start();
+    const park = async () => {
+      const session = await side.session();
+      await session.park();
+      return session;
+    };
+    const sessions = await Promise.all(times(30, park));
+    await sleep(15_000);
+    const before = side.memory();
+    for (let n = 0; n < COUNT; n += 30) sessions.push(...(await Promise.all(times(30, park))));
+    await sleep(15_000); // asleep after ten
+    figures.push((side.memory() - before) / COUNT);
+    sessions.forEach((session) => session.reader.close());
+    await side.stop();
+  }
+  const [layby, thin] = figures;
+  return [{ name: "memory of a parked session with a subscriber", unit: "KB", layby, thin, limit: 1 }];
+}
+
+export async function coldStart(model) {
+  const started = async (name) => {
+    const side = new Side(name, model);
+    const began = performance.now();
+    await side.start();
+    await side.session(0, { mute: true });
+    const took = performance.now() - began;
+    await side.stop();
+    return took;
+  };
+  const [layby, thin] = (await alternate(["layby", "thin"], 7, started, 1)).map(median);
+  return [{ name: "cold start, up to the first session", unit: "ms", layby, thin, over: 60 }];
+}
+
+export function size() {
+  const wasm = readFileSync(new URL("../build/index_bg.wasm", import.meta.url));
+  const script = readFileSync(new URL("../build/index.js", import.meta.url));
+  const thin = readFileSync(new URL("thin.js", import.meta.url));
+  const kb = (bytes) => bytes.length / 1024;
+  const gzip = (bytes) => kb(gzipSync(bytes, { level: 9 }));
+  return [
+    { name: "wasm", unit: "KB", layby: kb(wasm) },
+    { name: "wasm, gzip", unit: "KB", layby: gzip(wasm), most: 300 },
+    { name: "worker, gzip", unit: "KB", layby: gzip(wasm) + gzip(script), thin: gzip(thin) },
+  ];
+}
