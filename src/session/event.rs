@@ -88,7 +88,7 @@ impl<'a> Feed<'a> {
             Entry::Called { calls, .. } => {
                 for call in calls.iter().filter(|call| call.parked) {
                     let item = log.item(call.seq)?;
-                    self.item("response.output_item.done", item.show(Status::ActionRequired), call.index);
+                    self.item("response.output_item.done", call.index, || item.show(Status::ActionRequired));
                 }
                 if calls.iter().any(|call| call.parked) {
                     self.status(SessionStatus::Waiting);
@@ -99,18 +99,20 @@ impl<'a> Feed<'a> {
                 if let Entry::Output { item: call, index, .. } = &answered.entry {
                     let status =
                         if item.status == Status::Completed { Status::Completed } else { Status::Cancelled };
-                    self.item("response.output_item.done", call.show(status), *index);
+                    self.item("response.output_item.done", *index, || call.show(status));
                 }
-                self.item("response.output_item.done", item.show(item.status), *index);
+                self.item("response.output_item.done", *index, || item.show(item.status));
                 if *resumes {
                     self.status(SessionStatus::Running);
                 }
             }
             Entry::Retried { attempt, delay_seconds, error, .. } => {
                 let kind = "response.retry";
-                let data = json!({"type": kind, "attempt": attempt, "max_attempts": super::MAX_ATTEMPTS,
-                    "delay_seconds": delay_seconds, "error": error, "source": "llm"});
-                self.event(kind, &data);
+                let max_attempts = super::MAX_ATTEMPTS;
+                self.event(kind, || {
+                    json!({"type": kind, "attempt": attempt, "max_attempts": max_attempts,
+                        "delay_seconds": delay_seconds, "error": error, "source": "llm"})
+                });
             }
             Entry::Ended { outcome, usage, at, turn } => {
                 self.ended(record.seq, outcome, *usage, *at, turn, log)?;
@@ -122,12 +124,11 @@ impl<'a> Feed<'a> {
     /// Shows an open item: of its steps those that are known yet.
     pub fn open(&mut self, seq: Seq, open: &Open, index: u32, response_id: &ResponseId) {
         self.step = Cursor::before(seq);
-        let added = added(open, response_id);
-        self.item("response.output_item.added", added, index);
-        self.parts(open.id.as_str(), index, &open.parts, &call_name(&open.opening));
+        self.item("response.output_item.added", index, || added(open, response_id));
+        self.parts(open.id.as_str(), index, &open.parts, call_name(&open.opening));
         if open.closed {
             let status = if open.is_call() { Status::InProgress } else { Status::Completed };
-            self.item("response.output_item.done", open.item(response_id, status).show(status), index);
+            self.item("response.output_item.done", index, || open.item(response_id, status).show(status));
         }
     }
 
@@ -154,28 +155,30 @@ impl<'a> Feed<'a> {
         self.status(SessionStatus::Running);
         self.consumed(item);
         let response = Response::of(&started.turn, "in_progress");
-        self.event("response.created", &json!({"type": "response.created", "response": response}));
-        self.event("response.in_progress", &json!({"type": "response.in_progress", "response": response}));
+        for kind in ["response.created", "response.in_progress"] {
+            self.event(kind, || json!({"type": kind, "response": response}));
+        }
         Ok(())
     }
 
     fn consumed(&mut self, item: &Item) {
-        let kind = "session.input.consumed";
-        let data = json!({"type": kind, "session_id": self.session, "conversation_id": self.session,
-            "data": {"item_id": item.id, "type": item.type_name(), "data": item.data()}});
-        self.event(kind, &data);
+        let (kind, session) = ("session.input.consumed", self.session);
+        self.event(kind, || {
+            json!({"type": kind, "session_id": session, "conversation_id": session,
+                "data": {"item_id": item.id, "type": item.type_name(), "data": item.data()}})
+        });
     }
 
     fn output(&mut self, item: &Item, index: u32) {
         let open = reopened(item);
-        self.item("response.output_item.added", added(&open, &item.response_id), index);
-        self.parts(item.id.as_str(), index, &open.parts, &call_name(&open.opening));
+        self.item("response.output_item.added", index, || added(&open, &item.response_id));
+        self.parts(item.id.as_str(), index, &open.parts, call_name(&open.opening));
         // A call has been finished by the model and nothing more; whether somebody has to act on it comes later.
         let status = match (&item.kind, item.status) {
             (Kind::FunctionCall { .. }, Status::Completed) => Status::InProgress,
             (_, status) => status,
         };
-        self.item("response.output_item.done", item.show(status), index);
+        self.item("response.output_item.done", index, || item.show(status));
     }
 
     fn ended(
@@ -202,12 +205,13 @@ impl<'a> Feed<'a> {
             Outcome::Incomplete(reason) => response.incomplete_details = Some(json!({"reason": reason})),
             Outcome::Failed(failure) => response.error = Some(failure),
         }
-        self.event(kind, &json!({"type": kind, "response": response}));
+        self.event(kind, || json!({"type": kind, "response": response}));
         if *outcome == Outcome::Cancelled {
-            let kind = "session.interrupted";
-            let data = json!({"type": kind, "session_id": self.session, "conversation_id": self.session,
-                "data": {"response_id": turn.response_id, "requested_at": at}});
-            self.event(kind, &data);
+            let (kind, session) = ("session.interrupted", self.session);
+            self.event(kind, || {
+                json!({"type": kind, "session_id": session, "conversation_id": session,
+                    "data": {"response_id": turn.response_id, "requested_at": at}})
+            });
         }
         self.status(if matches!(outcome, Outcome::Failed(_)) {
             SessionStatus::Failed
@@ -219,41 +223,45 @@ impl<'a> Feed<'a> {
 
     fn parts(&mut self, item_id: &str, index: u32, parts: &[Part], name: &str) {
         for (place, part) in parts.iter().enumerate() {
-            let number = number_of(parts, place);
-            self.text(&part.text, |text| Delta::of(part, item_id, index, number, text));
+            let number = || number_of(parts, place);
+            self.text(&part.text, |text| Delta::of(part, item_id, index, number(), text));
             if !part.closed {
                 return;
             }
             self.step.step += 1;
             self.step.bytes = 0;
-            let (kind, data) = part_done(part, item_id, index, number, name);
-            self.event(kind, &data);
+            self.whole(|cursor| {
+                let (kind, data) = part_done(part, item_id, index, number(), name);
+                Event::new(kind, Some(cursor), &data)
+            });
         }
     }
 
-    fn item(&mut self, kind: &'static str, item: Value, index: u32) {
-        self.event(kind, &json!({"type": kind, "output_index": index, "item": item}));
+    fn item(&mut self, kind: &'static str, index: u32, item: impl FnOnce() -> Value) {
+        self.event(kind, || json!({"type": kind, "output_index": index, "item": item()}));
     }
 
     fn status(&mut self, status: SessionStatus) {
-        let event = Event::status(self.session, None, status);
-        self.push(event);
+        let session = self.session;
+        self.whole(|cursor| Event::status(session, Some(cursor), status));
     }
 
-    fn event(&mut self, kind: &'static str, data: &Value) {
-        // Building the JSON before knowing whether it is wanted costs something only to readers who resume mid-record.
-        self.push(Event::new(kind, None, data));
+    fn event(&mut self, kind: &'static str, data: impl FnOnce() -> Value) {
+        self.whole(|cursor| Event::new(kind, Some(cursor), &data()));
     }
 
-    /// A step that is a whole event.
-    fn push(&mut self, mut event: Event) {
+    /// A step that is a whole event. It is made only if it is wanted: of an open item most steps were shown already.
+    fn whole(&mut self, event: impl FnOnce(Cursor) -> Event) {
         self.step.step += 1;
         if self.step > self.at {
             self.at = self.step;
-            event.cursor = Some(self.step);
-            self.size += event.data.len();
-            self.events.push(event);
+            self.push(event(self.step));
         }
+    }
+
+    fn push(&mut self, event: Event) {
+        self.size += event.data.len();
+        self.events.push(event);
     }
 
     /// A step that is a text, of which the reader may have a part.
@@ -274,9 +282,7 @@ impl<'a> Feed<'a> {
             bytes += piece.len();
             self.at = Cursor { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), ..self.step };
             let delta = delta(piece);
-            let event = Event::new(delta.r#type, Some(self.at), &delta);
-            self.size += event.data.len();
-            self.events.push(event);
+            self.push(Event::new(delta.r#type, Some(self.at), &delta));
         }
     }
 }

@@ -95,10 +95,10 @@ pub(super) fn number_of(parts: &[Part], place: usize) -> usize {
     parts.iter().take(place).filter(|part| (part.kind == PartKind::Summary) == summary).count()
 }
 
-pub(super) fn call_name(opening: &Opening) -> String {
+pub(super) fn call_name(opening: &Opening) -> &str {
     match opening {
-        Opening::Call { name, .. } => name.clone(),
-        Opening::Message | Opening::Reasoning => String::new(),
+        Opening::Call { name, .. } => name,
+        Opening::Message | Opening::Reasoning => "",
     }
 }
 
