@@ -45,11 +45,12 @@ impl Event {
 
 /// `json` with the line ends escaped that JSON allows in a string: some clients split lines at them.
 fn one_line(json: String) -> String {
-    if json.contains(['\u{2028}', '\u{2029}', '\u{85}']) {
-        json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085")
-    } else {
-        json
-    }
+    let ends = [('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029"), ('\u{85}', "\\u0085")];
+    // One after the other: a search for several characters decodes every one, a search for one looks for its last byte.
+    ends.into_iter().fold(json, |json, (end, escaped)| match json.contains(end) {
+        true => json.replace(end, escaped),
+        false => json,
+    })
 }
 
 /// Collects the events of records and open items from a cursor on.
