@@ -104,9 +104,10 @@ impl Answer {
     fn grow(&mut self, key: &str, more: &str) {
         let thought = self.block.as_mut().and_then(|block| block.thought.as_mut());
         if let Some(thought) = thought.and_then(Value::as_object_mut) {
-            let so_far = thought.get(key).and_then(Value::as_str).unwrap_or_default();
-            let whole = format!("{so_far}{more}");
-            thought.insert(key.to_string(), whole.into());
+            match thought.get_mut(key) {
+                Some(Value::String(so_far)) => so_far.push_str(more),
+                _ => drop(thought.insert(key.to_string(), more.into())),
+            }
         }
     }
 
