@@ -17,7 +17,7 @@ mod transcript;
 mod workers_ai;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::session::{ModelEvent, ModelFailure, Tool};
 
@@ -150,6 +150,13 @@ impl Provider {
             Provider::Scripted(_) | Provider::Named(_) => return None,
         })
     }
+}
+
+/// A JSON object of those fields, which move into it; `json!` would copy them.
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let mut object = Map::new();
+    object.extend(fields.map(|(name, value)| (name.to_string(), value)));
+    object.into()
 }
 
 /// A field of a JSON object; null where there is none.

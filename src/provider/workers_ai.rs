@@ -37,10 +37,11 @@ pub fn encode(settings: &Settings, prompt: &Prompt<'_>) -> Run {
             message.insert("content".into(), "".into());
         }
     }
-    let mut input = json!({"messages": messages, "stream": true});
+    let mut input = json!({"stream": true});
     let mut options = json!({"returnRawResponse": true});
     let sampling = prompt.sampling;
     if let Some(map) = input.as_object_mut() {
+        map.insert("messages".into(), messages.into()); // `json!` would copy them
         if !prompt.tools.is_empty() {
             map.insert("tools".into(), chat::tools(prompt.tools));
         }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::provider::transcript::{Part, arrange};
-use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, Sampling, ToolChoice, WireRequest, field};
+use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, Sampling, ToolChoice, WireRequest, field, object};
 use crate::session::IS_ERROR;
 
 /// The version of the API that this is written for.
@@ -56,9 +56,9 @@ fn body(prompt: &Prompt<'_>) -> Value {
     let sampling = prompt.sampling;
     let mut body = json!({
         "model": prompt.model, "stream": true, "max_tokens": sampling.max_output_tokens.unwrap_or(MAX_TOKENS),
-        "messages": messages(prompt),
     });
     let Some(map) = body.as_object_mut() else { return body };
+    map.insert("messages".into(), messages(prompt).into()); // `json!` would copy them
     if let Some(instructions) = prompt.instructions {
         map.insert("system".into(), instructions.into());
     }
@@ -164,7 +164,8 @@ fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
     if messages.first().is_some_and(|(role, _)| *role == "assistant") {
         messages.insert(0, ("user", vec![text(BEFORE)]));
     }
-    messages.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
+    let message = |(role, content): (&str, Vec<_>)| object([("role", role.into()), ("content", content.into())]);
+    messages.into_iter().map(message).collect()
 }
 
 fn text(text: &str) -> Value {

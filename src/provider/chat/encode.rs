@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::provider::transcript::{Part, arrange};
-use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, ToolChoice, WireRequest, field, reasons};
+use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, ToolChoice, WireRequest, field, object, reasons};
 use crate::session::Tool;
 
 /// The request for one prompt.
@@ -12,10 +12,9 @@ pub fn encode(host: &Host, prompt: &Prompt<'_>) -> WireRequest {
 }
 
 fn body(prompt: &Prompt<'_>) -> Value {
-    let mut body = json!({
-        "model": prompt.model, "stream": true, "stream_options": {"include_usage": true}, "messages": messages(prompt),
-    });
+    let mut body = json!({"model": prompt.model, "stream": true, "stream_options": {"include_usage": true}});
     let Some(map) = body.as_object_mut() else { return body };
+    map.insert("messages".into(), messages(prompt).into()); // `json!` would copy them
     let sampling = prompt.sampling;
     if !prompt.tools.is_empty() {
         map.insert("tools".into(), tools(prompt.tools));
@@ -87,12 +86,12 @@ pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
             Part::User => {
                 messages.extend(spoken.take());
                 messages.extend(shown.take());
-                messages.push(json!({"role": "user", "content": content(field(body, "content"))}));
+                messages.push(object([("role", "user".into()), ("content", content(field(body, "content")))]));
             }
             Part::Output => {
                 messages.extend(spoken.take());
-                let output = shown.add(field(body, "output"));
-                messages.push(json!({"role": "tool", "tool_call_id": field(body, "call_id"), "content": output}));
+                let (id, output) = (field(body, "call_id").clone(), shown.add(field(body, "output")));
+                messages.push(object([("role", "tool".into()), ("tool_call_id", id), ("content", output.into())]));
             }
         }
     }
@@ -123,7 +122,8 @@ impl Shown {
 
     fn take(&mut self) -> Option<Value> {
         let parts = std::mem::take(&mut self.0);
-        if parts.is_empty() { None } else { Some(json!({"role": "user", "content": content(&parts.into())})) }
+        let message = |parts| object([("role", "user".into()), ("content", content(&parts))]);
+        if parts.is_empty() { None } else { Some(message(parts.into())) }
     }
 }
 
@@ -139,10 +139,11 @@ impl Spoken {
     fn take(&mut self) -> Option<Value> {
         let Spoken { text, calls } = std::mem::take(self);
         let content = if text.is_empty() { Value::Null } else { text.into() };
+        let role = "assistant".into();
         match (content.is_null(), calls.is_empty()) {
             (true, true) => None,
-            (false, true) => Some(json!({"role": "assistant", "content": content})),
-            (_, false) => Some(json!({"role": "assistant", "content": content, "tool_calls": calls})),
+            (false, true) => Some(object([("role", role), ("content", content)])),
+            (_, false) => Some(object([("role", role), ("content", content), ("tool_calls", calls.into())])),
         }
     }
 }
