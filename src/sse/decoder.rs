@@ -60,20 +60,24 @@ impl Decoder {
             if joined {
                 continue;
             }
-            self.line.extend_from_slice(text);
-            if self.line.len().saturating_add(self.data.len()) > self.cap {
+            if self.line.len().saturating_add(text.len()).saturating_add(self.data.len()) > self.cap {
                 return Err(TooLong(self.cap));
             }
-            if end.is_some() {
-                messages.extend(self.end_line());
+            match end {
+                None => self.line.extend_from_slice(text),
+                Some(_) if self.line.is_empty() => messages.extend(self.end_line(text)),
+                Some(_) => {
+                    let mut line = std::mem::take(&mut self.line);
+                    line.extend_from_slice(text);
+                    messages.extend(self.end_line(&line));
+                }
             }
         }
         Ok(messages)
     }
 
-    fn end_line(&mut self) -> Option<Message> {
-        let line = std::mem::take(&mut self.line);
-        let mut rest = line.as_slice();
+    fn end_line(&mut self, line: &[u8]) -> Option<Message> {
+        let mut rest = line;
         if std::mem::take(&mut self.at_start) {
             rest = rest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(rest);
         }
