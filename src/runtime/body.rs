@@ -1,5 +1,7 @@
 //! `GET …/stream`: a client that listens to server-sent events.
 
+use std::cell::Cell;
+
 use futures::FutureExt;
 use wasm_bindgen::prelude::*;
 use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
@@ -13,9 +15,9 @@ use crate::config::Config;
 use crate::session::SessionId;
 use crate::sse;
 
-/// Bytes that may wait for a slow client. A client that lets more pile up is cut off, and resumes with its cursor. One
-/// batch may go beyond it: an event can be as large as the text that it carries.
-const BUFFER: u32 = 4 * 1024 * 1024;
+/// Bytes that may wait for a slow client, besides the largest batch on its way: an event can be as large as the text that
+/// it carries. A client that lets more pile up is cut off, and resumes with its cursor.
+const BUFFER: f64 = 4.0 * 1024.0 * 1024.0;
 
 #[wasm_bindgen]
 extern "C" {
@@ -42,7 +44,7 @@ extern "C" {
     #[wasm_bindgen(method, getter)]
     fn closed(this: &Writer) -> js_sys::Promise;
 
-    /// How much may still be written before the reader has to catch up; none if there is no reader any more.
+    /// Bytes until so many wait as the pipe was made for; negative beyond that, none if there is no reader any more.
     #[wasm_bindgen(method, getter, js_name = desiredSize)]
     fn room(this: &Writer) -> Option<f64>;
 
@@ -76,21 +78,34 @@ fn pipe() -> Result<(Frames, Response), JsValue> {
     headers.set("cache-control", "no-cache, no-transform")?;
     headers.set("x-accel-buffering", "no")?;
     let answer = ResponseBuilder::new().with_headers(headers).stream(pipe.readable());
-    Ok((Frames { writer: pipe.writable().writer()? }, answer))
+    Ok((Frames { writer: pipe.writable().writer()?, largest: Cell::new(0.0) }, answer))
 }
 
 /// The bridge's end of the pipe.
 struct Frames {
     writer: Writer,
+    /// The largest batch since nothing waited.
+    largest: Cell<f64>,
+}
+
+impl Frames {
+    /// Bytes that wait for the client; none if it has gone.
+    fn waiting(&self) -> Option<f64> {
+        self.writer.room().map(|room| BUFFER - room)
+    }
 }
 
 impl Sink for Frames {
     fn frames(&self, frames: &str) -> bool {
-        let room = self.writer.room().is_some_and(|room| room > 0.0);
-        if room {
-            ignore(&self.writer.write(&js_sys::Uint8Array::from(frames.as_bytes())));
+        let Some(waiting) = self.waiting() else { return false };
+        let chunk = js_sys::Uint8Array::from(frames.as_bytes());
+        let largest = if waiting > 0.0 { self.largest.get() } else { 0.0 };
+        if waiting > BUFFER + largest {
+            return false;
         }
-        room
+        self.largest.set(largest.max(f64::from(chunk.length())));
+        ignore(&self.writer.write(&chunk));
+        true
     }
 
     fn heartbeat(&self, session: &SessionId) -> bool {
@@ -106,7 +121,7 @@ impl Sink for Frames {
     }
 
     fn is_full(&self) -> bool {
-        self.writer.room().is_some_and(|room| room < f64::from(BUFFER) * 7.0 / 8.0)
+        self.waiting().is_some_and(|waiting| waiting > BUFFER / 8.0)
     }
 }
 

@@ -11,9 +11,7 @@ use super::bridge::END;
 use super::listing::Listing;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{
-    self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery, Summary,
-};
+use crate::api::{self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery};
 use crate::provider::Sampling;
 use crate::session::{
     Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
@@ -142,16 +140,13 @@ impl Driver {
         if self.live.borrow().is_some() {
             return Ok(());
         }
-        let Some(Stored { id, info, state, open, told }) = self.store.load()? else {
+        let Some(Stored { id, info, state, open, listed }) = self.store.load()? else {
             return Err(Error::no_session(id));
         };
         worker::console_debug!("{id} woke, {} rows read", self.store.sql.take_read());
         let session = Session::load(id, info.settings(), state, open);
-        *self.live.borrow_mut() = Some(Live::new(session, info, Listing::stored(told)));
+        *self.live.borrow_mut() = Some(Live::new(session, info, Listing::stored(listed)));
         self.perform(Input::Recover)?;
-        if let Some(live) = self.live.borrow_mut().as_mut().filter(|live| live.is_untold()) {
-            self.tell(live);
-        }
         Ok(())
     }
 
@@ -174,7 +169,7 @@ impl Driver {
             live.session.settings = info.settings();
             live.info = info;
             self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
-            self.tell(live);
+            self.tell_at(live, 0);
             drop(slot);
             self.snapshot(&SnapshotQuery::default())
         })
@@ -421,11 +416,6 @@ impl Driver {
 }
 
 impl Live {
-    /// Whether the directory may not know the session as it is.
-    fn is_untold(&self) -> bool {
-        self.listing.stored != Some(Summary::version_of(&self.info, &self.session))
-    }
-
     fn new(session: Session, info: SessionInfo, listing: Listing) -> Self {
         let now = clock::millis();
         Self {

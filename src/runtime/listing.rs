@@ -1,7 +1,8 @@
 //! The session's side of the directory: what lists show of it follows what it does, a moment later.
 //!
-//! Always true: a summary that the directory did not get is told again, by the alarm that every turn sets, and by the
-//! next instance, until a row says that it arrived. No step waits for it.
+//! Always true: until the directory has heard of a change, an alarm is set, which tells it again. Nothing has to be written
+//! down for that: an instance that does not know what was heard tells it once more, and the directory knows the version.
+//! No step waits for it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,10 +26,10 @@ const AGAIN: u64 = 30;
 /// What the directory knows of the session.
 #[derive(Default)]
 pub struct Listing {
-    /// The version that it is known to have.
+    /// The version that this instance knows it to have.
     told: Option<u64>,
-    /// The version that storage says it has.
-    pub stored: Option<u64>,
+    /// Whether storage says that it has ever had one.
+    pub known: bool,
     /// When it was told last.
     told_at: u64,
     /// Whether it is being told.
@@ -41,23 +42,29 @@ pub struct Listing {
 
 impl Listing {
     /// As storage has it.
-    pub fn stored(version: Option<u64>) -> Self {
-        Self { told: version, stored: version, ..Self::default() }
+    pub fn stored(known: bool) -> Self {
+        Self { known, ..Self::default() }
     }
 }
 
 impl Driver {
     /// Sees to it that the directory hears of what changed.
     pub fn tell(self: &Rc<Self>, live: &mut Live) {
-        let now = clock::millis();
         let rests = live.session.state.status() != SessionStatus::Running;
+        let paced = live.listing.told_at.saturating_add(INTERVAL);
+        self.tell_at(live, if rests { paced } else { clock::millis().saturating_add(PATIENCE) });
+    }
+
+    /// The same, at a time of its own.
+    pub fn tell_at(self: &Rc<Self>, live: &mut Live, due: u64) {
+        let now = clock::millis();
+        let due = due.max(now);
         let listing = &mut live.listing;
-        let due =
-            if rests { now.max(listing.told_at.saturating_add(INTERVAL)) } else { now.saturating_add(PATIENCE) };
         if listing.telling || listing.due.is_some_and(|sooner| sooner <= due) {
             return;
         }
         listing.due = Some(due);
+        self.arm(Some(clock::now().after(AGAIN)));
         let driver = self.clone();
         self.state.wait_until(async move {
             if due > now {
@@ -101,12 +108,12 @@ impl Driver {
         live.listing.due = None;
         let summary = Summary::of(&live.info, &live.session);
         let version = summary.version;
-        let Listing { told, inherits, .. } = live.listing;
+        let Listing { told, known, inherits, .. } = live.listing;
         if live.listing.telling || told == Some(version) {
             return None;
         }
         live.listing.telling = true;
-        Some((Told { summary, new: told.is_none(), inherits, agent }, version))
+        Some((Told { summary, new: !known && told.is_none(), inherits, agent }, version))
     }
 
     async fn send(&self, told: &Told) -> Result<(), Error> {
@@ -116,18 +123,17 @@ impl Driver {
         if answer.status_code() == 200 { Ok(()) } else { Err(Error::relayed(answer.status_code(), "")) }
     }
 
-    /// By alarm: tells what was not heard, and remembers what was, so that the next instance need not tell it again.
+    /// By alarm: tells what may not have been heard. That the session is listed is remembered, so that it can never be
+    /// listed anew once it was deleted.
     pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
         let telling = self.live.borrow().as_ref().is_none_or(|live| live.listing.telling);
         if telling || !self.tell_now(None).await {
             return Ok(());
         }
         let mut slot = self.live.borrow_mut();
-        let Some(live) = slot.as_mut() else { return Ok(()) };
-        if let Some(version) = live.listing.told.filter(|version| live.listing.stored != Some(*version)) {
-            self.store.set_told(version)?;
-            live.listing.stored = Some(version);
-        }
+        let Some(live) = slot.as_mut().filter(|live| !live.listing.known) else { return Ok(()) };
+        self.store.set_listed()?;
+        live.listing.known = true;
         Ok(())
     }
 

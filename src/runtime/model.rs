@@ -10,7 +10,7 @@ use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirec
 
 use super::driver::Driver;
 use super::{ai, clock, router};
-use crate::config::Config;
+use crate::config::{Config, Patience};
 use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
 use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
@@ -42,9 +42,10 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
     };
     let result = match way {
         Way::Asked(asked, decoder) => {
-            let silence = Silence::new(config.patience.first_byte);
-            let mut asking = pin!(ask(&driver, at, &asked, decoder, &silence, config.patience.idle).fuse());
-            let mut overdue = pin!(silence.overdue(config.patience.total).fuse());
+            let Patience { first_byte, idle, total } = config.patience;
+            let silence = Silence::new(first_byte);
+            let mut asking = pin!(ask(&driver, at, &asked, decoder, &silence, idle).fuse());
+            let mut overdue = pin!(silence.overdue(idle, total).fuse());
             futures::select_biased! {
                 result = asking => result,
                 late = overdue => Err(late),
@@ -128,8 +129,9 @@ impl Silence {
         self.limit.set(limit);
     }
 
-    /// Waits until it has been too long, or all of it more than `total`. One timer serves all pieces of an answer.
-    async fn overdue(&self, total: Duration) -> ModelFailure {
+    /// Waits until it has been too long, or all of it more than `total`. One timer serves all pieces of an answer; limits
+    /// that change are noticed after `idle`.
+    async fn overdue(&self, idle: Duration, total: Duration) -> ModelFailure {
         let end = Duration::from_millis(clock::millis()).saturating_add(total);
         loop {
             let now = Duration::from_millis(clock::millis());
@@ -141,7 +143,7 @@ impl Silence {
             if now >= late {
                 return failure::stalled(limit.as_secs());
             }
-            Delay::from(late.min(end).saturating_sub(now)).await;
+            Delay::from(late.min(end).saturating_sub(now).min(idle)).await;
         }
     }
 }

@@ -92,8 +92,8 @@ pub struct Stored {
     pub state: State,
     /// Open items as of the last checkpoint.
     pub open: Vec<Open>,
-    /// The version of the summary that the directory is known to have.
-    pub told: Option<u64>,
+    /// Whether the directory has ever heard of the session.
+    pub listed: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -122,19 +122,19 @@ impl Store {
         if made.is_empty() {
             return Ok(None);
         }
-        let (mut head, mut state, mut checkpoint, mut told) = (None, None, None, None);
+        let (mut head, mut state, mut checkpoint, mut listed) = (None, None, None, false);
         for mut row in self.sql.query("SELECT name, value FROM cell", Vec::new())? {
             match row.text().as_str() {
                 "session" => head = Some(json::<Head>(&row.text())?),
                 "state" => state = Some(json::<State>(&row.text())?),
-                "told" => told = Some(json::<u64>(&row.text())?),
+                "told" => listed = true,
                 "open" => checkpoint = Some(json::<Checkpoint>(&row.text())?),
                 _ => {}
             }
         }
         let (Some(head), Some(state)) = (head, state) else { return Ok(None) };
         let open = checkpoint.map(|checkpoint| still_open(checkpoint, &state)).unwrap_or_default();
-        Ok(Some(Stored { id: head.id, info: head.info, state, open, told }))
+        Ok(Some(Stored { id: head.id, info: head.info, state, open, listed }))
     }
 
     /// Makes the tables. Only `create` makes a session of them.
@@ -166,9 +166,9 @@ impl Store {
         self.set("session", &Head { id: id.clone(), info: info.clone() })
     }
 
-    /// Remembers which version of the summary the directory has.
-    pub fn set_told(&self, version: u64) -> Result<(), Unreadable> {
-        self.set("told", &version)
+    /// Remembers that the directory has heard of the session.
+    pub fn set_listed(&self) -> Result<(), Unreadable> {
+        self.set("told", &true)
     }
 
     /// Takes records over that lead to no state yet.
