@@ -1,5 +1,8 @@
 //! Answers that were given under a key, in a table of their object.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::rows::{Row, Sql, number, text};
 use crate::api::{Error, KEPT, Key, Remembered, Reply};
 use crate::session::{Seconds, Unreadable};
@@ -8,25 +11,38 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// The table.
+/// The table. It is made with the first answer: most objects never keep one.
 #[derive(Clone)]
 pub struct Answers {
     sql: Sql,
+    made: Rc<Cell<bool>>,
 }
 
 impl Answers {
     /// Over the object's SQL.
     pub fn new(sql: Sql) -> Self {
-        Self { sql }
+        Self { sql, made: Rc::default() }
     }
 
-    /// Makes the table.
-    pub fn prepare(&self) -> Result<(), Unreadable> {
-        self.sql.run(SCHEMA, Vec::new())
+    /// Whether any answer has ever been kept.
+    fn any(&self) -> Result<bool, Unreadable> {
+        if !self.made.get() {
+            let table = "SELECT 1 FROM sqlite_master WHERE name = 'answer'";
+            self.made.set(!self.sql.query(table, Vec::new())?.is_empty());
+        }
+        Ok(self.made.get())
+    }
+
+    /// Everything has been erased.
+    pub fn erased(&self) {
+        self.made.set(false);
     }
 
     /// The answer that was given under one of the keys.
     pub fn given(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
+        if keys.is_empty() || !self.any()? {
+            return Ok(None);
+        }
         for key in keys {
             let mut rows = self.sql.query("SELECT value FROM answer WHERE name = ?", vec![text(&*key.name)])?;
             let remembered: Option<Remembered> = rows
@@ -43,6 +59,9 @@ impl Answers {
 
     /// Keeps an answer under the keys.
     pub fn keep(&self, keys: &[Key], reply: &Reply, now: Seconds) -> Result<(), Unreadable> {
+        if !keys.is_empty() && !self.any()? {
+            self.sql.run(SCHEMA, Vec::new())?;
+        }
         for key in keys {
             let value =
                 serde_json::to_string(&key.remember(reply)).map_err(|e| Unreadable::Storage(e.to_string()))?;
@@ -54,6 +73,9 @@ impl Answers {
 
     /// Forgets the answers that have been kept long enough. Returns when the next one will have been.
     pub fn sweep(&self, now: Seconds) -> Result<Option<Seconds>, Unreadable> {
+        if !self.any()? {
+            return Ok(None);
+        }
         self.sql.run("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
         let mut oldest = self.sql.query("SELECT MIN(at) FROM answer", Vec::new())?;
         Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(KEPT)))

@@ -4,6 +4,8 @@
 //! under way; what a session has used is counted once, also after it is gone. It is asked when sessions are made, listed
 //! and deleted, and told when one comes to rest, never on the way of an event.
 
+use std::cell::Cell;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use worker::{DurableObject, Env, Request, Response, State, durable_object};
@@ -41,6 +43,7 @@ pub struct Directory {
     env: Env,
     sql: Sql,
     answers: Answers,
+    prepared: Cell<bool>,
 }
 
 // A caught panic leaves no state behind: everything is in storage.
@@ -50,7 +53,7 @@ impl std::panic::RefUnwindSafe for Directory {}
 impl DurableObject for Directory {
     fn new(state: State, env: Env) -> Self {
         let sql = Sql::new(state.storage());
-        Self { state, env, answers: Answers::new(sql.clone()), sql }
+        Self { state, env, answers: Answers::new(sql.clone()), sql, prepared: Cell::new(false) }
     }
 
     async fn fetch(&self, req: Request) -> worker::Result<Response> {
@@ -89,9 +92,13 @@ impl DurableObject for Directory {
 }
 
 impl Directory {
+    /// Makes the tables, once per instance.
     fn prepare(&self) -> Result<(), Unreadable> {
-        self.answers.prepare()?;
-        self.sql.run(SCHEMA, Vec::new())
+        if !self.prepared.get() {
+            self.sql.run(SCHEMA, Vec::new())?;
+            self.prepared.set(true);
+        }
+        Ok(())
     }
 
     async fn answer(&self, mut req: Request) -> Result<Reply, Error> {

@@ -63,7 +63,8 @@ pub struct Live {
     pub listing: Listing,
     /// How often it was sent events.
     pub bucket: Bucket,
-    request: Option<AbortController>,
+    /// The model request that runs, by the place that asked for it.
+    request: Option<(Seq, AbortController)>,
     unsaved: usize,
     saved_at: u64,
     published_at: u64,
@@ -153,7 +154,12 @@ impl Driver {
     /// Takes what a client wants, once: under a key that was used before the first answer is given again.
     pub fn take(self: &Rc<Self>, input: Input, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
-            let (answer, cursor) = self.perform(input)?;
+            let cursor = {
+                let slot = self.live.borrow();
+                let session = &slot.as_ref().ok_or_else(Error::deleted)?.session;
+                session.cursor().text(&session.id)
+            };
+            let answer = self.perform(input)?;
             Ok(api::accepted(&answer, &cursor))
         })
     }
@@ -203,11 +209,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes an input and performs what comes of it. Returns the answer and the position just before what it causes.
-    pub fn perform(self: &Rc<Self>, input: Input) -> Result<(Answer, String), Error> {
+    /// Takes an input and performs what comes of it.
+    pub fn perform(self: &Rc<Self>, input: Input) -> Result<Answer, Error> {
         let mut slot = self.live.borrow_mut();
         let live = slot.as_mut().ok_or_else(Error::deleted)?;
-        let cursor = live.session.cursor().text(&live.session.id);
         let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
         let effects = match live.session.step(input, &mut context) {
             Ok(effects) => effects,
@@ -226,15 +231,15 @@ impl Driver {
             self.tell(live);
         }
         if (effects.cancel || effects.sample.is_some())
-            && let Some(request) = live.request.take()
+            && let Some((_, request)) = live.request.take()
         {
             request.abort();
         }
         if let Some(sample) = effects.sample {
-            live.request = Some(AbortController::default());
+            live.request = Some((sample.at, AbortController::default()));
             self.state.wait_until(model::run(self.clone(), sample));
         }
-        Ok((effects.answer, cursor))
+        Ok(effects.answer)
     }
 
     /// Writes and publishes. One synchronous block.
@@ -372,7 +377,9 @@ impl Driver {
             self.arm(Some(clock::now().after(COPY_SECONDS)));
             return Ok(());
         }
-        self.state.storage().delete_all().await.map_err(router::internal)
+        self.state.storage().delete_all().await.map_err(router::internal)?;
+        self.store.erased();
+        Ok(())
     }
 
     /// Whether the session's time is over.
@@ -386,7 +393,14 @@ impl Driver {
         let live = slot.as_ref()?;
         let Phase::Sampling { at: now, .. } = &live.session.state.phase else { return None };
         let current = at <= *now && *now < at.plus(crate::session::BLOCK);
-        live.request.as_ref().filter(|_| current).map(|request| f(live, request))
+        live.request.as_ref().filter(|_| current).map(|(_, request)| f(live, request))
+    }
+
+    /// The model request of that place is over: there is nothing to abort any more.
+    pub fn request_is_over(&self, at: Seq) {
+        if let Some(live) = self.live.borrow_mut().as_mut() {
+            live.request.take_if(|(of, _)| *of == at);
+        }
     }
 
     /// `DELETE /v1/sessions/{id}`. First from the list, so that it never shows a session that is no more.
@@ -394,7 +408,7 @@ impl Driver {
         let found = self.live.borrow().as_ref().map(|live| (live.session.id.0.clone(), live.info.clone()));
         let (id, info) = found.ok_or_else(Error::deleted)?;
         self.unlist(&id, &info, keys).await?;
-        if let Some(request) = self.live.borrow_mut().take().and_then(|live| live.request) {
+        if let Some((_, request)) = self.live.borrow_mut().take().and_then(|live| live.request) {
             request.abort();
         }
         for socket in self.state.get_websockets() {
@@ -404,6 +418,7 @@ impl Driver {
         let storage = self.state.storage();
         storage.delete_alarm().await.map_err(router::internal)?;
         storage.delete_all().await.map_err(router::internal)?;
+        self.store.erased();
         *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }

@@ -56,6 +56,7 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
     if let Err(failed) = result {
         fail(&driver, at, failed);
     }
+    driver.request_is_over(at);
 }
 
 /// Builds the request from the transcript. `None`: the session has moved on.
@@ -242,7 +243,9 @@ fn request(wire: &WireRequest) -> worker::Result<Request> {
     let mut init = RequestInit::new();
     // A redirect would take the key along.
     init.with_redirect(RequestRedirect::Manual);
-    init.with_method(Method::Post).with_headers(headers).with_body(Some(wire.body.as_str().into()));
+    init.with_method(Method::Post)
+        .with_headers(headers)
+        .with_body(Some(js_sys::Uint8Array::from(wire.body.as_bytes()).into()));
     Request::new_with_init(&wire.url, &init)
 }
 

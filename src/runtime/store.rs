@@ -14,7 +14,7 @@ use serde_json::Value;
 use worker::Storage;
 
 use super::answers::Answers;
-use super::rows::{Row, Sql, number, text};
+use super::rows::{COLUMN, ROW, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
@@ -30,11 +30,14 @@ const ROWS: usize = 10;
 /// The largest checkpoint, in bytes.
 const CHECKPOINT: usize = 1_800_000;
 
+/// Made when the first body is too large for its row.
+const CHUNKS: &str = "
+    CREATE TABLE IF NOT EXISTS chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
+";
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
         item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
-    CREATE TABLE IF NOT EXISTS chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS call ON log (call_id) WHERE part = 'call';
 ";
 
@@ -137,9 +140,14 @@ impl Store {
         Ok(Some(Stored { id: head.id, info: head.info, state, open, listed }))
     }
 
+    /// Everything has been erased.
+    pub fn erased(&self) {
+        self.answers.erased();
+        *self.recent.borrow_mut() = Recent::default();
+    }
+
     /// Makes the tables. Only `create` makes a session of them.
     pub fn prepare(&self) -> Result<(), Unreadable> {
-        self.answers.prepare()?;
         self.sql.run(SCHEMA, Vec::new())
     }
 
@@ -198,23 +206,26 @@ impl Store {
     pub fn context(&self) -> Result<Vec<ContextLine>, Unreadable> {
         let sql = "SELECT l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
             FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 ORDER BY l.seq";
-        let mut lines = Vec::new();
-        for mut row in self.sql.query(sql, Vec::new())? {
-            let part = match row.text().as_str() {
-                "user" => ContextPart::User,
-                "assistant" => ContextPart::Assistant,
-                "reasoning" => ContextPart::Reasoning,
-                "call" => ContextPart::Call,
-                "output" => ContextPart::Output,
-                other => {
-                    return Err(Unreadable::Storage(format!("a record of part {other} is marked as context")));
-                }
-            };
-            let seq = Seq(row.number().unwrap_or(0));
-            let chunks = row.number().unwrap_or(0);
-            lines.push(ContextLine { part, body: self.body(seq, chunks, row.text())? });
-        }
-        Ok(lines)
+        let rows = self.sql.joined(sql, Vec::new())?;
+        rows.split(ROW).filter(|row| !row.is_empty()).map(|row| self.line(row)).collect()
+    }
+
+    /// A line of the context from the columns part, seq, chunks, body.
+    fn line(&self, row: &str) -> Result<ContextLine, Unreadable> {
+        let unreadable = || Unreadable::Storage("a line of the context cannot be read".into());
+        let mut columns = row.splitn(4, COLUMN);
+        let mut next = || columns.next().ok_or_else(unreadable);
+        let part = match next()? {
+            "user" => ContextPart::User,
+            "assistant" => ContextPart::Assistant,
+            "reasoning" => ContextPart::Reasoning,
+            "call" => ContextPart::Call,
+            "output" => ContextPart::Output,
+            other => return Err(Unreadable::Storage(format!("a record of part {other} is marked as context"))),
+        };
+        let (seq, chunks) =
+            (next()?.parse().map_err(|_| unreadable())?, next()?.parse().map_err(|_| unreadable())?);
+        Ok(ContextLine { part, body: self.body(Seq(seq), chunks, next()?.to_string())? })
     }
 
     /// The message in a record.
@@ -305,6 +316,9 @@ impl Store {
         let entry = &record.entry;
         let body = entry.item().map(|item| item.body.as_str());
         let chunks = body.map_or(Vec::new(), chunks);
+        if !chunks.is_empty() {
+            self.sql.run(CHUNKS, Vec::new())?;
+        }
         for (n, chunk) in (0u64..).zip(&chunks) {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
             self.sql.run("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
