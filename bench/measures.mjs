@@ -226,24 +226,26 @@ export async function billed(sides, model) {
   ];
 }
 
-/** Of workers of their own, in which nothing else has happened. */
+/** Of workers of their own, in which nothing else has happened. Sessions come in waves, so that what sleepers gave back is used. */
 export async function memory(model) {
-  const COUNT = 300;
+  const WAVE = 150;
   model.answer = { call: true };
   const figures = [];
   for (const name of ["layby", "thin"]) {
     const side = await new Side(name, model).start();
+    const sessions = [];
     const park = async () => {
       const session = await side.session();
       await session.park();
-      return session;
+      sessions.push(session);
     };
-    const sessions = await Promise.all(times(30, park));
-    await sleep(15_000);
-    const before = side.memory();
-    for (let n = 0; n < COUNT; n += 30) sessions.push(...(await Promise.all(times(30, park))));
-    await sleep(15_000); // asleep after ten
-    figures.push((side.memory() - before) / COUNT);
+    const after = [];
+    for (let wave = 0; wave < 3; wave++) {
+      for (let n = 0; n < WAVE; n += 25) await Promise.all(times(25, park));
+      await sleep(14_000); // objects fall asleep after ten
+      after.push(side.memory());
+    }
+    figures.push((after.at(-1) - after[0]) / (2 * WAVE));
     sessions.forEach((session) => session.reader.close());
     await side.stop();
   }
