@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::api::{Agent, Code, Error, Features, Rate, Reach, SessionInfo, check_url};
+use crate::json;
 use crate::provider::{Host, Named, Play, Provider, Sampling};
 
 /// A deployment's settings.
@@ -89,13 +90,13 @@ impl Config {
         };
         let open = flag("LAYBY_OPEN", false)?;
         let origins = given("LAYBY_ORIGINS").unwrap_or_else(|| if open { "*".into() } else { String::new() });
-        let agent = given("LAYBY_AGENT").map(|text| serde_json::from_str(&text)).transpose();
+        let agent = given("LAYBY_AGENT").map(|text| json::read(&text)).transpose();
         let providers = providers(&given)?;
         let provider = match given("LAYBY_PROVIDER") {
             Some(name) if providers.contains_key(name.trim()) => {
                 Some(Provider::Named(Named { name: name.trim().to_string() }))
             }
-            Some(text) => Some(provider("LAYBY_PROVIDER", &text, &given)?),
+            Some(text) => Some(provider("LAYBY_PROVIDER", json::read(&text), &given)?),
             None => None,
         };
         Ok(Self {
@@ -274,17 +275,20 @@ fn providers(get: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, Pr
         }
     }
     let Some(text) = get("LAYBY_PROVIDERS") else { return Ok(providers) };
-    let given: BTreeMap<String, Value> =
-        serde_json::from_str(&text).map_err(|e| format!("LAYBY_PROVIDERS: {e}"))?;
+    let given: BTreeMap<String, Value> = json::read(&text).map_err(|e| format!("LAYBY_PROVIDERS: {e}"))?;
     for (name, value) in given {
-        providers.insert(name.clone(), provider(&format!("LAYBY_PROVIDERS.{name}"), &value.to_string(), get)?);
+        providers.insert(name.clone(), provider(&format!("LAYBY_PROVIDERS.{name}"), json::take(value), get)?);
     }
     Ok(providers)
 }
 
 /// A provider with its secrets in place.
-fn provider(at: &str, text: &str, get: &dyn Fn(&str) -> Option<String>) -> Result<Provider, String> {
-    let mut provider: Provider = serde_json::from_str(text).map_err(|e| format!("{at}: {e}"))?;
+fn provider(
+    at: &str,
+    read: Result<Provider, json::Fault>,
+    get: &dyn Fn(&str) -> Option<String>,
+) -> Result<Provider, String> {
+    let mut provider = read.map_err(|e| format!("{at}: {e}"))?;
     if let Some(host) = provider.host_mut() {
         let secrets = host.api_key.iter_mut().chain(host.headers.values_mut()).chain(host.query.values_mut());
         for text in secrets {

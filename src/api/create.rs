@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::agent::{Agent, AgentTool, tools, under};
 use super::seed::{Seeds, seeds};
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
+use crate::json::{self, Fault};
 use crate::session::AgentId;
 
 /// A session to be made.
@@ -107,14 +109,10 @@ pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
 }
 
 /// Reads an object as a type; `at` is where the object stands in the body.
-pub fn parse<T: for<'de> Deserialize<'de>>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
-    serde_path_to_error::deserialize(Value::Object(object)).map_err(|e| {
-        let path = e.path().to_string();
-        let path = if path == "." { String::new() } else { path };
-        let param =
-            [at, path.as_str()].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(".");
-        let message = e.into_inner().to_string();
-        Error { param: Some(param).filter(|param| !param.is_empty()), ..Error::new(Code::InvalidInput, message) }
+pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
+    json::take(Value::Object(object)).map_err(|fault| {
+        let Fault { at, why } = fault.within(at);
+        Error { param: Some(at).filter(|at| !at.is_empty()), ..Error::new(Code::InvalidInput, why) }
     })
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::rows::{Row, Sql, number, text};
 use crate::api::{Error, KEPT, Key, Remembered, Reply};
+use crate::json;
 use crate::session::{Seconds, Unreadable};
 
 const SCHEMA: &str = "
@@ -45,11 +46,11 @@ impl Answers {
         }
         for key in keys {
             let mut rows = self.sql.query("SELECT value FROM answer WHERE name = ?", vec![text(&*key.name)])?;
-            let remembered: Option<Remembered> = rows
-                .first_mut()
-                .map(|row| serde_json::from_str(&row.text()))
-                .transpose()
-                .map_err(|e| Unreadable::Storage(format!("a kept answer cannot be read: {e}")))?;
+            let remembered: Option<Remembered> =
+                rows.first_mut()
+                    .map(|row| json::read(&row.text()))
+                    .transpose()
+                    .map_err(|e| Unreadable::Storage(format!("a kept answer cannot be read: {e}")))?;
             if let Some(again) = key.judge(remembered)? {
                 return Ok(Some(again));
             }

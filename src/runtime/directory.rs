@@ -19,6 +19,7 @@ use crate::api::{
     self, AgentRecord, Code, Error, KEPT, Key, Method, PageQuery, Reply, Route, SessionsQuery, Summary, Told,
     list_page,
 };
+use crate::json;
 use crate::session::{AgentId, Mint, Unreadable, Usage};
 
 /// Where sessions tell their summaries, and say goodbye. No route for clients.
@@ -109,7 +110,7 @@ impl Directory {
         let key = key.as_deref();
         if path == SESSIONS {
             let body = http::body(&mut req).await?;
-            self.told(serde_json::from_str(&body).map_err(internal)?)?;
+            self.told(json::read(&body).map_err(internal)?)?;
             return Ok(Reply::json(200, &json!({})));
         }
         if let Some(id) = path.strip_prefix(SESSIONS).and_then(|rest| rest.strip_prefix('/')) {
@@ -190,7 +191,7 @@ impl Directory {
         let known = known.into_iter().next().map(|mut row| (row.number().unwrap_or(0), row.text()));
         let before = match &known {
             Some((version, _)) if *version >= summary.version => return Ok(()),
-            Some((_, before)) => serde_json::from_str::<Summary>(before).map_err(internal)?.usage,
+            Some((_, before)) => json::read::<Summary>(before).map_err(internal)?.usage,
             None if !new => return Ok(()),
             None if inherits => summary.usage,
             None => Usage::default(),
@@ -249,8 +250,7 @@ impl Directory {
             list.also("instr(words, ?) > 0", vec![text(search.to_lowercase())]);
         }
         let (rows, more) = list.page(&self.sql, &query.page)?;
-        let view =
-            |json: String| serde_json::from_str(&json).map(|summary: Summary| summary.view()).map_err(internal);
+        let view = |text: String| json::read(&text).map(|summary: Summary| summary.view()).map_err(internal);
         let data = rows.into_iter().map(view).collect::<Result<Vec<Value>, Error>>()?;
         Ok(Reply::json(200, &list_page(&data, more)))
     }
@@ -259,8 +259,7 @@ impl Directory {
         let mut list = List::new("agent", "created_at", "record");
         list.also("listed = 1", Vec::new());
         let (rows, more) = list.page(&self.sql, query)?;
-        let view =
-            |json: String| serde_json::from_str(&json).map(|record: AgentRecord| record.view()).map_err(internal);
+        let view = |text: String| json::read(&text).map(|record: AgentRecord| record.view()).map_err(internal);
         let data = rows.into_iter().map(view).collect::<Result<Vec<Value>, Error>>()?;
         Ok(Reply::json(200, &list_page(&data, more)))
     }
@@ -270,7 +269,7 @@ impl Directory {
         let Some(row) = rows.first_mut() else {
             return Err(Error::new(Code::NotFound, format!("there is no agent {id}")));
         };
-        serde_json::from_str(&row.text()).map_err(internal)
+        json::read(&row.text()).map_err(internal)
     }
 
     fn make_agent(&self, body: &str) -> Result<Reply, Error> {
@@ -299,8 +298,7 @@ impl Directory {
         }
         let day = clock::now().0 / 86_400;
         let mut rows = self.sql.query("SELECT usage FROM used WHERE day = ?", vec![number(day)])?;
-        let mut whole: Usage =
-            rows.first_mut().and_then(|row| serde_json::from_str(&row.text()).ok()).unwrap_or_default();
+        let mut whole: Usage = rows.first_mut().and_then(|row| json::read(&row.text()).ok()).unwrap_or_default();
         whole.add(used);
         let sql = "INSERT OR REPLACE INTO used (day, usage) VALUES (?, ?)";
         self.sql.run(sql, vec![number(day), text(to_json(&whole)?)])?;
@@ -313,7 +311,7 @@ impl Directory {
         let mut days = Vec::new();
         for mut row in self.sql.query("SELECT day, usage FROM used ORDER BY day DESC", Vec::new())? {
             let day = row.number().unwrap_or(0);
-            let used: Usage = serde_json::from_str(&row.text()).map_err(internal)?;
+            let used: Usage = json::read(&row.text()).map_err(internal)?;
             total.add(used);
             if days.len() < 90 {
                 days.push(json!({"starts_at": day.saturating_mul(86_400), "usage": used}));

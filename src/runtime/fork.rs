@@ -12,6 +12,7 @@ use super::driver::{COPY_SECONDS, Driver};
 use super::object::Object;
 use super::router::internal;
 use crate::api::{self, Code, Error, Key, Query, Reply, SessionInfo};
+use crate::json;
 use crate::session::{Entry, Input, Log, Record, Seq, SessionId, State};
 
 /// Where an object shows its log to another one. No route for clients.
@@ -122,7 +123,7 @@ impl Driver {
             if answer.status_code() != 200 {
                 return Err(api::Error::relayed(answer.status_code(), &text));
             }
-            let page: Page = serde_json::from_str(&text).map_err(internal)?;
+            let page: Page = json::read(&text).map_err(internal)?;
             if state.is_none() {
                 self.state
                     .storage()

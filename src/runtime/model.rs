@@ -11,6 +11,7 @@ use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirec
 use super::driver::Driver;
 use super::{ai, clock, router};
 use crate::config::{Config, Patience};
+use crate::json;
 use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
 use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
@@ -75,7 +76,7 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unre
         add_new(&mut tools, message.tools);
         add_new(&mut tools, agent.tools.iter().map(|tool| tool.0.clone()));
         let mut sampling = live.info.sampling();
-        if let Some(own) = message.settings.and_then(|settings| serde_json::from_value(settings).ok()) {
+        if let Some(own) = message.settings.and_then(|settings| json::take(settings).ok()) {
             sampling = sampling.with(&own);
         }
         if turn.rounds > 0 {

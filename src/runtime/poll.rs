@@ -11,6 +11,7 @@ use super::http;
 use super::object::Object;
 use super::router::internal;
 use crate::api::Error;
+use crate::json;
 
 #[derive(Deserialize)]
 struct Page {
@@ -26,7 +27,7 @@ pub async fn events(object: &Object, req: &Request, request_id: &str) -> Result<
         return Ok(answer);
     }
     let text = answer.text().await.map_err(internal)?;
-    let page: Page = serde_json::from_str(&text).map_err(internal)?;
+    let page: Page = json::read(&text).map_err(internal)?;
     if page.data.is_empty() && something_happens(object, &page.cursor, wait, request_id).await? {
         return object.pass(req, request_id).await;
     }

@@ -13,6 +13,7 @@ use super::object::Object;
 use super::{body, clock, directory, poll, socket};
 use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Rate, Reply, Route};
 use crate::config::Config;
+use crate::json;
 use crate::session::{AgentId, Mint, SessionId};
 use crate::web;
 
@@ -251,7 +252,7 @@ async fn create_bundled(mut req: Request, env: &Env, tenant: &str, request_id: &
     if made.status_code() != 201 {
         return Ok(made);
     }
-    let snapshot: Value = made.json().await.map_err(internal)?;
+    let snapshot: Value = json::read(&made.text().await.map_err(internal)?).map_err(internal)?;
     let mut body = answer;
     if let Some(body) = body.as_object_mut() {
         body.insert("session_id".into(), snapshot.get("id").cloned().unwrap_or_default());
@@ -310,7 +311,7 @@ async fn agent(env: &Env, tenant: &str, id: &AgentId) -> Result<AgentRecord, Err
     }
     let mut answer = Object::directory(env, tenant).get(&format!("{}{id}", directory::AGENTS)).await?;
     match answer.status_code() {
-        200 => serde_json::from_str(&answer.text().await.map_err(internal)?).map_err(internal),
+        200 => json::read(&answer.text().await.map_err(internal)?).map_err(internal),
         404 => Err(missing()),
         status => Err(Error::relayed(status, "")),
     }

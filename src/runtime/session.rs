@@ -17,6 +17,7 @@ use super::object::Object;
 use super::router::NewSession;
 use super::{clock, fork, router};
 use crate::api::{self, Code, Error, Key, Method, Need, Reply, Route, SessionInfo};
+use crate::json;
 use crate::provider::Sampling;
 use crate::session::{CallId, Input, ItemId, SessionId};
 
@@ -175,8 +176,7 @@ impl Session {
     }
 
     async fn create(&self, id: SessionId, envelope: &str, key: Option<&str>) -> Result<Reply, Error> {
-        let NewSession { tenant, body, agent, bundled } =
-            serde_json::from_str(envelope).map_err(router::internal)?;
+        let NewSession { tenant, body, agent, bundled } = json::read(envelope).map_err(router::internal)?;
         // The id of a bundled agent tells whether it is the same bundle.
         let bundle = agent.as_ref().filter(|_| bundled).map(|agent| agent.id.0.as_str()).unwrap_or_default();
         let keys = Key::of("create", key, &format!("{body}{bundle}"))?;

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use worker::Storage;
@@ -16,6 +17,7 @@ use worker::Storage;
 use super::answers::Answers;
 use super::rows::{COLUMN, ROW, Row, Sql, number, text};
 use crate::api::SessionInfo;
+use crate::json;
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
     CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, ResponseId, Role, Seq, SessionId, Source,
@@ -128,10 +130,10 @@ impl Store {
         let (mut head, mut state, mut checkpoint, mut listed) = (None, None, None, false);
         for mut row in self.sql.query("SELECT name, value FROM cell", Vec::new())? {
             match row.text().as_str() {
-                "session" => head = Some(json::<Head>(&row.text())?),
-                "state" => state = Some(json::<State>(&row.text())?),
+                "session" => head = Some(cell::<Head>(&row.text())?),
+                "state" => state = Some(cell::<State>(&row.text())?),
                 "told" => listed = true,
-                "open" => checkpoint = Some(json::<Checkpoint>(&row.text())?),
+                "open" => checkpoint = Some(cell::<Checkpoint>(&row.text())?),
                 _ => {}
             }
         }
@@ -242,7 +244,7 @@ impl Store {
         let sql = "SELECT json_extract(entry, '$.item.status') FROM log
             WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
-        rows.first_mut().map(|row| json(&format!("\"{}\"", row.text()))).transpose()
+        rows.first_mut().map(|row| cell(&format!("\"{}\"", row.text()))).transpose()
     }
 
     /// Where the record stands that ended a turn.
@@ -342,8 +344,7 @@ impl Store {
     fn read(&self, row: &mut Row) -> Result<Record, Unreadable> {
         let seq = Seq(row.number().unwrap_or(0));
         let chunks = row.number().unwrap_or(0);
-        let mut entry: Entry =
-            serde_json::from_str(&row.text()).map_err(|e| Unreadable::Corrupt(seq, e.to_string()))?;
+        let mut entry: Entry = json::read(&row.text()).map_err(|e| Unreadable::Corrupt(seq, e.to_string()))?;
         let body = row.text();
         if let Some(item) = entry.item_mut() {
             item.body = self.body(seq, chunks, body)?;
@@ -447,6 +448,6 @@ fn chunks(body: &str) -> Vec<&str> {
     chunks
 }
 
-fn json<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|e| Unreadable::Storage(format!("a stored cell cannot be read: {e}")))
+fn cell<T: DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
+    json::read(text).map_err(|e| Unreadable::Storage(format!("a stored cell cannot be read: {e}")))
 }
