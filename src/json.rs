@@ -4,6 +4,7 @@
 //! that derive makes for a type is in the worker once, not once per source; and a fault says where it is, whatever was read.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::vec;
 
 use serde::de::value::StrDeserializer;
@@ -11,8 +12,8 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, Expected, MapAccess, SeqAccess,
     Unexpected, VariantAccess, Visitor,
 };
-use serde::forward_to_deserialize_any;
-use serde_json::{Number, Value, map};
+use serde::{Deserialize, forward_to_deserialize_any};
+use serde_json::{Map, Number, Value, map};
 
 /// Why JSON is not what it was to be read as.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +81,61 @@ impl Error for Fault {
     }
 }
 
+/// The fields of an object, for types with a tag or with fields that belong to a part of them. What derive makes for
+/// `flatten` and `tag` reads from a buffer of serde's own, which brings the code of every type inside once more.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// Reads a field. One that is not there is null, if it may be.
+    pub fn field<T: DeserializeOwned, E: Error>(&mut self, name: &'static str) -> Result<T, E> {
+        let read = match self.0.remove(name) {
+            Some(value) => take(value).map_err(|fault| fault.within(name)),
+            None => take(Value::Null).map_err(|_| Fault::missing_field(name)),
+        };
+        read.map_err(E::custom)
+    }
+
+    /// Reads what is left.
+    pub fn rest<T: DeserializeOwned, E: Error>(self) -> Result<T, E> {
+        take(Value::Object(self.0)).map_err(E::custom)
+    }
+}
+
+/// Reads what the field `name` says the rest is.
+pub fn tagged<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    input: D,
+    name: &'static str,
+) -> Result<(T, Fields), D::Error> {
+    input.deserialize_map(Tagged { name, tag: PhantomData })
+}
+
+struct Tagged<T> {
+    name: &'static str,
+    tag: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Tagged<T> {
+    type Value = (T, Fields);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with a field `{}`", self.name)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut tag, mut rest) = (None, Map::new());
+        while let Some(key) = map.next_key::<String>()? {
+            if key == self.name {
+                tag = Some(map.next_value()?);
+            } else {
+                rest.insert(key, map.next_value()?);
+            }
+        }
+        Ok((tag.ok_or_else(|| A::Error::missing_field(self.name))?, Fields(rest)))
+    }
+}
+
 struct Reader(Value);
 
 impl Reader {
@@ -144,7 +200,7 @@ impl<'de> Deserializer<'de> for Reader {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.0 {
             Value::Object(map) => {
-                visitor.visit_map(Fields { rest: map.into_iter(), key: String::new(), value: Value::Null })
+                visitor.visit_map(Pairs { rest: map.into_iter(), key: String::new(), value: Value::Null })
             }
             other => Err(Fault::mismatch(&other, &visitor)),
         }
@@ -194,13 +250,13 @@ impl<'de> SeqAccess<'de> for Items {
     }
 }
 
-struct Fields {
+struct Pairs {
     rest: map::IntoIter,
     key: String,
     value: Value,
 }
 
-impl<'de> MapAccess<'de> for Fields {
+impl<'de> MapAccess<'de> for Pairs {
     type Error = Fault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
@@ -251,8 +307,6 @@ impl<'de> VariantAccess<'de> for Reader {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-
-    use serde::Deserialize;
 
     use super::*;
 

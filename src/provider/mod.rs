@@ -16,9 +16,11 @@ mod stream;
 mod transcript;
 mod workers_ai;
 
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::json;
 use crate::session::{ModelEvent, ModelFailure, Tool};
 
 pub use host::Host;
@@ -31,7 +33,7 @@ pub use workers_ai::Run;
 pub const EVENT_CAP: usize = 16 * 1024 * 1024;
 
 /// Where and how to ask a model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Provider {
     /// OpenAI's Responses API, or a host that speaks it.
@@ -48,6 +50,34 @@ pub enum Provider {
     Scripted(Play),
     /// One that the deployment has by that name.
     Named(Named),
+}
+
+/// The types of `Provider`.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Dialect {
+    #[serde(rename = "openai-responses")]
+    OpenAiResponses,
+    #[serde(rename = "openai-chat")]
+    OpenAiChat,
+    Anthropic,
+    WorkersAi,
+    Scripted,
+    Named,
+}
+
+impl<'de> Deserialize<'de> for Provider {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let (dialect, settings) = json::tagged(input, "type")?;
+        match dialect {
+            Dialect::OpenAiResponses => settings.rest().map(Provider::OpenAiResponses),
+            Dialect::OpenAiChat => settings.rest().map(Provider::OpenAiChat),
+            Dialect::Anthropic => settings.rest().map(Provider::Anthropic),
+            Dialect::WorkersAi => settings.rest().map(Provider::WorkersAi),
+            Dialect::Scripted => settings.rest().map(Provider::Scripted),
+            Dialect::Named => settings.rest().map(Provider::Named),
+        }
+    }
 }
 
 /// A provider of the deployment.

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use worker::Storage;
@@ -101,11 +101,18 @@ pub struct Stored {
     pub listed: bool,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Head {
     id: SessionId,
     #[serde(flatten)]
     info: SessionInfo,
+}
+
+impl<'de> Deserialize<'de> for Head {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let mut of = json::Fields::deserialize(input)?;
+        Ok(Self { id: of.field("id")?, info: of.rest()? })
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -4,6 +4,7 @@ mod dialects;
 mod laws;
 mod life;
 mod queue;
+mod rows;
 mod scenarios;
 
 use std::collections::BTreeMap;
