@@ -82,14 +82,15 @@ function fromDebian() {
 }
 
 /**
- * A private sysroot: the host's libraries by symlink, the wasm32 library built once with panic=unwind, so that a panic in
- * one session is one failed request and not the end of the isolate.
+ * A private sysroot: the host's libraries by symlink, the wasm32 library built once, for size and with panic=unwind, so
+ * that a panic in one session is one failed request and not the end of the isolate.
  */
 function toolchain() {
   const compiler = (wanted !== "debian" && fromRustup()) || (wanted !== "rustup" && fromDebian());
   if (!compiler) throw new Error("rustup could not provide the component rust-src (LAYBY_TOOLCHAIN=rustup)");
   const version = run(compiler.rustc, ["--version"]).out;
-  const home = join(cache, `std-${version.split(" ")[1]}-${compiler.name}`);
+  const name = `std-${version.split(" ")[1]}-${compiler.name}-small`;
+  const home = join(cache, name);
   const bin = join(home, "bin");
   if (!fs.existsSync(join(home, "ready"))) {
     slowly(`standard library for ${TARGET}`, () => {
@@ -99,7 +100,8 @@ function toolchain() {
       fs.writeFileSync(join(home, "ready"), version);
     });
   }
-  return { bin, env: { ...compiler.env, CARGO_TARGET_DIR: join(root, "target", "worker") } };
+  // What was compiled against one library cannot be linked with another.
+  return { bin, env: { ...compiler.env, CARGO_TARGET_DIR: join(root, "target", name) } };
 }
 
 function buildLibrary(compiler, home) {
@@ -110,9 +112,11 @@ function buildLibrary(compiler, home) {
     '[package]\nname = "seed"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n',
   );
   fs.writeFileSync(join(seed, "src/lib.rs"), "");
-  const args = ["build", "--release", "--target", TARGET, "-Zbuild-std=std,panic_unwind,panic_abort"];
+  const features = "-Zbuild-std-features=panic-unwind,optimize_for_size";
+  const args = ["build", "--release", "--target", TARGET, "-Zbuild-std=std,panic_unwind,panic_abort", features];
   const env = {
     ...compiler.env,
+    CARGO_PROFILE_RELEASE_OPT_LEVEL: "s",
     RUSTC: compiler.rustc,
     RUSTC_BOOTSTRAP: "1",
     RUSTFLAGS: "-Cpanic=unwind -Cembed-bitcode=yes",
