@@ -15,9 +15,13 @@ use serde::de::{
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Map, Number, Value, map};
 
-/// Why JSON is not what it was to be read as.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Fault {
+/// Why JSON is not what it was to be read as. Small, because everything that is read may come back as one instead.
+#[derive(Debug, thiserror::Error)]
+pub struct Fault(Box<Wrong>);
+
+/// What a fault says.
+#[derive(Debug)]
+pub struct Wrong {
     /// Where, such as `agent.tools[0].name`; empty: in the whole.
     pub at: String,
     /// What is wrong.
@@ -26,9 +30,9 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.at.as_str() {
-            "" => f.write_str(&self.why),
-            at => write!(f, "{at}: {}", self.why),
+        match self.0.at.as_str() {
+            "" => f.write_str(&self.0.why),
+            at => write!(f, "{at}: {}", self.0.why),
         }
     }
 }
@@ -45,10 +49,17 @@ pub fn take<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
 
 impl Fault {
     /// The fault of a part, seen from the whole in which it stands at `part`.
+    #[cold]
     pub fn within(mut self, part: &str) -> Self {
-        let dot = if part.is_empty() || self.at.is_empty() || self.at.starts_with('[') { "" } else { "." };
-        self.at = format!("{part}{dot}{}", self.at);
+        let at = &self.0.at;
+        let dot = if part.is_empty() || at.is_empty() || at.starts_with('[') { "" } else { "." };
+        self.0.at = format!("{part}{dot}{at}");
         self
+    }
+
+    /// What it says.
+    pub fn into_inner(self) -> Wrong {
+        *self.0
     }
 
     fn mismatch(value: &Value, expected: &dyn Expected) -> Self {
@@ -70,7 +81,7 @@ impl Fault {
 
 impl Error for Fault {
     fn custom<T: fmt::Display>(why: T) -> Self {
-        Self { at: String::new(), why: why.to_string() }
+        Self(Box::new(Wrong { at: String::new(), why: why.to_string() }))
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -256,12 +267,23 @@ struct Pairs {
     value: Value,
 }
 
+impl Pairs {
+    /// Goes on to the next pair, if there is one.
+    fn advance(&mut self) -> bool {
+        let next = self.rest.next();
+        let found = next.is_some();
+        (self.key, self.value) = next.unwrap_or_default();
+        found
+    }
+}
+
 impl<'de> MapAccess<'de> for Pairs {
     type Error = Fault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
-        let Some((key, value)) = self.rest.next() else { return Ok(None) };
-        (self.key, self.value) = (key, value);
+        if !self.advance() {
+            return Ok(None);
+        }
         seed.deserialize(StrDeserializer::new(&self.key)).map(Some).map_err(|fault: Fault| fault.within(&self.key))
     }
 

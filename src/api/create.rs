@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::agent::{Agent, AgentTool, tools, under};
 use super::seed::{Seeds, seeds};
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
-use crate::json::{self, Fault};
+use crate::json::{self, Wrong};
 use crate::session::AgentId;
 
 /// A session to be made.
@@ -111,7 +111,7 @@ pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
 /// Reads an object as a type; `at` is where the object stands in the body.
 pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
     json::take(Value::Object(object)).map_err(|fault| {
-        let Fault { at, why } = fault.within(at);
+        let Wrong { at, why } = fault.within(at).into_inner();
         Error { param: Some(at).filter(|at| !at.is_empty()), ..Error::new(Code::InvalidInput, why) }
     })
 }

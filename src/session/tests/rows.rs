@@ -45,7 +45,7 @@ fn every_kind_of_record_is_read_as_it_was_written() {
     }
     assert!(json::read::<Entry>(r#"{"entry":"started","turn":{}}"#).is_err());
     let lacks = json::read::<Entry>(&rows[0].replace(r#","role":"user""#, "")).unwrap_err();
-    assert!(lacks.why.ends_with("missing field `role`"), "{lacks}");
+    assert!(lacks.to_string().ends_with("missing field `role`"), "{lacks}");
 }
 
 #[test]
