@@ -6,9 +6,7 @@
 //! agent has none. Keys that are not read here tell that API's own server what to run; they are ignored.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
-use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
 use tar::Archive;
@@ -16,6 +14,7 @@ use tar::Archive;
 use super::Error;
 use super::agent::{Agent, AgentTool, tools};
 use super::create::parse;
+use super::gzip::{Refused, gunzip};
 use super::yaml::yaml;
 use crate::provider::{Host, Provider};
 
@@ -108,14 +107,10 @@ fn refused(message: impl Into<String>) -> Error {
 }
 
 fn inflated(gz: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut tar = Vec::new();
-    let mut reader = MultiGzDecoder::new(gz);
-    let broken = |e| refused(format!("the bundle is not a whole gzip file: {e}"));
-    reader.by_ref().take(MAX_UNPACKED as u64).read_to_end(&mut tar).map_err(broken)?;
-    match reader.read(&mut [0]).map_err(broken)? {
-        0 => Ok(tar),
-        _ => Err(refused(format!("the bundle has more than {MAX_UNPACKED} bytes when it is unpacked"))),
-    }
+    gunzip(gz, MAX_UNPACKED).map_err(|why| match why {
+        Refused::Broken(why) => refused(format!("the bundle is not a whole gzip file: {why}")),
+        Refused::Large(limit) => refused(format!("the bundle has more than {limit} bytes when it is unpacked")),
+    })
 }
 
 /// The files of an archive. Of two with the same path the later counts, as it does for `tar`.

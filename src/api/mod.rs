@@ -7,6 +7,7 @@ mod create;
 mod directory;
 mod error;
 mod event;
+mod gzip;
 mod idempotency;
 mod info;
 mod limit;
