@@ -36,7 +36,7 @@ function sources(path) {
 function fingerprint() {
   const hash = createHash("sha256").update(`names ${names}\0`);
   const scripts = ["scripts/setup.mjs", "scripts/build.mjs"];
-  for (const path of ["src", "Cargo.toml", "Cargo.lock", ...scripts, "tools"].flatMap(sources)) {
+  for (const path of ["src", "build.rs", "Cargo.toml", "Cargo.lock", ...scripts, "tools"].flatMap(sources)) {
     hash
       .update(`${path}\0`)
       .update(readFileSync(join(root, path)))

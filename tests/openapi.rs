@@ -18,6 +18,11 @@ fn document() -> Value {
     serde_json::from_str(include_str!("../src/api/openapi.json")).unwrap()
 }
 
+#[test]
+fn what_is_served_is_the_document() {
+    assert_eq!(serde_json::from_str::<Value>(api::OPENAPI).unwrap(), document());
+}
+
 /// Each operation with its path and its method, in capitals.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut found = Vec::new();

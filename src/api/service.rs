@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The document that describes every route.
-pub const OPENAPI: &str = include_str!("openapi.json");
+pub const OPENAPI: &str = include_str!(concat!(env!("OUT_DIR"), "/openapi.json"));
 
 /// What a deployment can do beyond what all can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
