@@ -8,6 +8,7 @@ use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
 use worker::{Headers, Request, Response, ResponseBuilder};
 
 use super::bridge::{self, Bridge, Sink};
+use super::http;
 use super::object::Object;
 use super::router::internal;
 use crate::api::Error;
@@ -104,7 +105,7 @@ impl Sink for Frames {
             return false;
         }
         self.largest.set(largest.max(f64::from(chunk.length())));
-        ignore(&self.writer.write(&chunk));
+        http::ignore(&self.writer.write(&chunk));
         true
     }
 
@@ -127,14 +128,6 @@ impl Sink for Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        ignore(&self.writer.close());
+        http::ignore(&self.writer.close());
     }
-}
-
-/// A client that has gone is noticed elsewhere.
-fn ignore(promise: &js_sys::Promise) {
-    thread_local! {
-        static NOTHING: Closure<dyn FnMut(JsValue)> = Closure::new(drop);
-    }
-    NOTHING.with(|nothing| drop(promise.catch(nothing)));
 }

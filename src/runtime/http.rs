@@ -1,6 +1,7 @@
 //! Between the platform's requests and answers and ours.
 
 use futures::StreamExt;
+use wasm_bindgen::prelude::*;
 use worker::{FormData, Headers, Method, Request, RequestInit, Response};
 
 use crate::api::{Code, Error, MAX_BODY, Query, Reply};
@@ -88,10 +89,19 @@ pub fn origin(req: &Request) -> Option<String> {
     header(req, "origin").or_else(own)
 }
 
+/// A request's path and query, as they were sent.
+pub fn target(req: &Request) -> String {
+    let url = req.inner().url();
+    let after_scheme = url.find("://").map_or(0, |at| at + 3);
+    let path = url.get(after_scheme..).and_then(|rest| rest.find('/')).map(|at| after_scheme + at);
+    path.and_then(|at| url.get(at..)).unwrap_or("/").to_string()
+}
+
 /// A request's query.
 pub fn query(req: &Request) -> Query {
-    let Ok(url) = req.url() else { return Query::default() };
-    Query(url.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
+    let target = target(req);
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    Query(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
 }
 
 /// A request's body, read no further than the limit.
@@ -138,6 +148,14 @@ pub async fn form(req: &mut Request) -> Result<FormData, Error> {
     init.with_method(Method::Post).with_headers(headers).with_body(Some(body));
     let mut whole = Request::new_with_init("https://form/", &init).map_err(broken)?;
     whole.form_data().await.map_err(broken)
+}
+
+/// Lets a promise be: that it fails is noticed elsewhere.
+pub fn ignore(promise: &js_sys::Promise) {
+    thread_local! {
+        static NOTHING: Closure<dyn FnMut(JsValue)> = Closure::new(drop);
+    }
+    NOTHING.with(|nothing| drop(promise.catch(nothing)));
 }
 
 /// Refuses bodies that are not JSON.

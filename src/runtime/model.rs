@@ -6,10 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
-use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response};
+use wasm_bindgen::prelude::*;
+use web_sys::ReadableStreamDefaultReader;
+use worker::wasm_bindgen_futures::JsFuture;
+use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response, ResponseBody};
 
 use super::driver::Driver;
-use super::{ai, clock, router};
+use super::{ai, clock, http, router};
 use crate::config::{Config, Patience};
 use crate::json;
 use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
@@ -178,12 +181,11 @@ async fn ask(
         let body = error_body(&mut answer, idle).await;
         return Err(failure::status(status, &body, asked_for));
     }
-    let mut body = answer.stream().map_err(unreachable)?;
+    let mut body = Chunks::of(&answer).ok_or_else(|| failure::unreachable("the answer has no body"))?;
     loop {
         let events = match body.next().await {
-            Some(Ok(bytes)) => decoder.push(&bytes)?,
-            // A connection that breaks is judged by what came before it.
-            Some(Err(_)) | None => {
+            Some(bytes) => decoder.push(&bytes)?,
+            None => {
                 let events = decoder.finish()?;
                 tell(driver, at, events);
                 return Ok(());
@@ -248,6 +250,45 @@ fn request(wire: &WireRequest) -> worker::Result<Request> {
         .with_headers(headers)
         .with_body(Some(js_sys::Uint8Array::from(wire.body.as_bytes()).into()));
     Request::new_with_init(&wire.url, &init)
+}
+
+/// An answer's body. Given up, it is cancelled; read to its end, it needs nothing more.
+struct Chunks {
+    reader: ReadableStreamDefaultReader,
+    ended: bool,
+}
+
+impl Chunks {
+    fn of(answer: &Response) -> Option<Self> {
+        let ResponseBody::Stream(stream) = answer.body() else { return None };
+        Some(Self { reader: stream.get_reader().unchecked_into(), ended: false })
+    }
+
+    /// The next piece. A connection that breaks ends the body: it is judged by what came before.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        let read = JsFuture::from(self.reader.read()).await.ok().map(JsCast::unchecked_into::<Chunk>);
+        let bytes = read.and_then(|read| read.value());
+        self.ended = bytes.is_none();
+        bytes.map(|bytes| bytes.to_vec())
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        if !self.ended {
+            http::ignore(&self.reader.cancel());
+        }
+    }
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// What a read gives.
+    type Chunk;
+
+    /// None at the end.
+    #[wasm_bindgen(method, getter)]
+    fn value(this: &Chunk) -> Option<js_sys::Uint8Array>;
 }
 
 async fn error_body(answer: &mut Response, limit: Duration) -> String {

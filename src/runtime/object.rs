@@ -93,9 +93,7 @@ impl Object {
 
     /// A client's request, to be handed on.
     pub fn forward(&self, req: &Request, body: Option<JsValue>, request_id: &str) -> Result<Request, Error> {
-        let url = req.url().map_err(internal)?;
-        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let request = self.request(&format!("{}{query}", url.path()), req.method(), body, request_id);
+        let request = self.request(&http::target(req), req.method(), body, request_id);
         let mut request = request.map_err(internal)?;
         if let Some(key) = http::header(req, IDEMPOTENCY_KEY) {
             let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, &key));

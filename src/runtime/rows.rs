@@ -16,7 +16,7 @@ use crate::session::Unreadable;
 /// Between columns, and between rows, of a joined text.
 pub const COLUMN: char = ',';
 /// See `COLUMN`.
-pub const ROW: &str = "\u{1e}";
+pub const ROW: char = '\u{1e}';
 
 /// One row.
 pub struct Row(std::vec::IntoIter<Value>);
@@ -125,7 +125,7 @@ impl Sql {
         let cursor = self.exec(query, args)?;
         let rows = cursor.raw().and_then(|rows| collect(&rows)).map_err(|e| failed(&e))?;
         self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        Ok(rows.unchecked_ref::<js_sys::Array>().join(ROW).into())
+        Ok(rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()).into())
     }
 
     /// Runs a statement that has no rows to return.
