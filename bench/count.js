@@ -1,18 +1,20 @@
-// Wraps a worker and counts what the platform bills: calls of its objects, and the rows that these read and write.
-// `GET /count` answers what was counted since the last time. Whoever serves it adds the classes of objects (side.mjs).
+// Wraps a worker and counts what the platform bills: calls of its objects, and the rows that these read and write, an alarm
+// that is set being one of them. `GET /count` answers what was counted since the last time, by class. Whoever serves it adds
+// the classes of objects (`counted` in side.mjs).
 import Worker, * as worker from "./index.js";
 
 let calls = {};
 let cursors = [];
-let alarms = 0;
+let alarms = {};
+const owners = new WeakMap();
 
 function count(name, inner) {
   const noted = (handler) => (calls[`${name}.${handler}`] = (calls[`${name}.${handler}`] ?? 0) + 1);
   return class extends inner {
     constructor(ctx, env) {
+      owners.set(ctx.storage, name).set(ctx.storage.sql, name);
       listen(ctx.storage);
       super(ctx, env);
-      noted("constructor");
     }
     fetch(request) {
       noted("fetch");
@@ -33,13 +35,14 @@ function listen(storage) {
   const { exec } = sql;
   sql.exec = function (...args) {
     const cursor = exec.apply(this, args);
-    cursors.push(cursor);
+    cursors.push({ cursor, owner: owners.get(this) });
     return cursor;
   };
   const prototype = Object.getPrototypeOf(storage);
   const { setAlarm } = prototype;
   prototype.setAlarm = function (...args) {
-    alarms++;
+    const owner = owners.get(this);
+    alarms[owner] = (alarms[owner] ?? 0) + 1;
     return setAlarm.apply(this, args);
   };
 }
@@ -47,11 +50,15 @@ function listen(storage) {
 export default class extends Worker {
   fetch(request) {
     if (new URL(request.url).pathname !== "/count") return super.fetch(request);
-    const sum = (column) => cursors.reduce((sum, cursor) => sum + cursor[column], 0);
-    const counted = { calls, alarms, read: sum("rowsRead"), written: sum("rowsWritten") + alarms };
+    const [read, written] = [{}, { ...alarms }];
+    for (const { cursor, owner } of cursors) {
+      read[owner] = (read[owner] ?? 0) + cursor.rowsRead;
+      written[owner] = (written[owner] ?? 0) + cursor.rowsWritten;
+    }
+    const counted = { calls, read, written };
     calls = {};
     cursors = [];
-    alarms = 0;
+    alarms = {};
     return Response.json(counted);
   }
 }

@@ -182,47 +182,47 @@ export async function create(sides) {
   return [{ name: "create and first frame", unit: "ms", layby, thin, limit: 1.3 }];
 }
 
-/** Of workers of their own, which count. The alarms of a turn are awaited. */
+/** Of workers of their own, which count. The alarm that a turn sets is awaited. */
 export async function billed(sides, model) {
-  const units = ["rows written", "rows read", "calls of objects"];
-  const figures = ({ written, read, calls }) => [written, read, sum(calls)];
-  const sum = (calls) =>
-    Object.entries(calls)
-      .filter(([name]) => !name.endsWith("constructor"))
-      .reduce((sum, [, count]) => sum + count, 0);
-  const after = async (what) => {
-    const counted = [];
+  const sum = (figures) => Object.values(figures).reduce((sum, n) => sum + n, 0);
+  const rows = (name, counts, [own, all]) => {
+    const [layby, thin] = counts;
+    const row = (what, of, most) => ({ name: `${name}: ${what}`, unit: "", layby: of(layby), thin: of(thin), most });
+    return [
+      row("rows written by the session", ({ written }) => written.Session ?? 0, own),
+      row("rows written in all", ({ written }) => sum(written), all),
+      row("rows read in all", ({ read }) => sum(read)),
+      row("calls of objects", ({ calls }) => sum(calls), own === 0 ? 0 : undefined),
+    ];
+  };
+  /** What `work` with a session costs, until the alarm that it set is over. */
+  const cost = async (work) => {
+    const sessions = [];
     for (const side of sides) {
       const session = await side.session();
       await sleep(100);
       await side.count();
-      await what(session);
-      counted.push({ side, session });
+      await work(session);
+      sessions.push(session);
     }
     await sleep(32_000);
     const counts = [];
-    for (const { side } of counted) counts.push(await side.count());
-    return { counts, close: () => counted.forEach(({ session }) => session.reader.close()) };
-  };
-  const rows = (name, counts, limits = []) => {
-    const [layby, thin] = counts.map(figures);
-    return units.map((unit, n) => ({ name: `${name}: ${unit}`, unit: "", layby: layby[n], thin: thin[n], most: limits[n] }));
+    for (const side of sides) counts.push(await side.count());
+    return { counts, sessions };
   };
   model.answer = { deltas: 10 };
-  const plain = await after((session) => session.turn());
-  plain.close();
+  const plain = await cost((session) => session.turn());
   model.answer = { deltas: 10, call: true };
-  const tool = await after((session) => session.toolTurn(model));
-  tool.close();
-  const parked = await after((session) => session.park());
+  const tool = await cost((session) => session.toolTurn(model));
+  const parked = await cost((session) => session.park());
   await sleep(20_000);
   const rest = [];
   for (const side of sides) rest.push(await side.count());
-  parked.close();
+  for (const { sessions } of [plain, tool, parked]) sessions.forEach((session) => session.reader.close());
   return [
-    ...rows("plain turn", plain.counts, [8]),
+    ...rows("plain turn", plain.counts, [8, 8]),
     ...rows("turn with a tool", tool.counts, [12]),
-    ...rows("20 s parked", rest, [0, 0, 0]),
+    ...rows("20 s parked", rest, [0, 0]),
   ];
 }
 

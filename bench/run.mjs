@@ -28,6 +28,7 @@ async function measured(name, work) {
   const began = Date.now();
   const rows = await work();
   console.error(`[bench] ${name}: ${((Date.now() - began) / 1000).toFixed(0)} s`);
+  for (const { name, unit, layby, thin } of rows) console.error(`        ${name}: ${layby} ${unit}, thin ${thin ?? "–"}`);
   return rows;
 }
 

@@ -122,12 +122,13 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Shows an open item: of its steps those that are known yet.
-    pub fn open(&mut self, seq: Seq, open: &Open, index: u32, response_id: &ResponseId) {
+    /// Shows an open item: of its steps those that are known yet. That the `last` one is done is for its record to show,
+    /// which says that it is in the log; a call's is not done until it has its output.
+    pub fn open(&mut self, seq: Seq, open: &Open, index: u32, response_id: &ResponseId, last: bool) {
         self.step = Cursor::before(seq);
         self.item("response.output_item.added", index, || added(open, response_id));
         self.parts(open.id.as_str(), index, &open.parts, call_name(&open.opening));
-        if open.closed {
+        if open.closed && (open.is_call() || !last) {
             let status = if open.is_call() { Status::InProgress } else { Status::Completed };
             self.item("response.output_item.done", index, || open.item(response_id, status).show(status));
         }

@@ -272,7 +272,8 @@ fn feed_open(feed: &mut Feed<'_>, state: &State, open: &[Open]) {
     for (n, item) in (0u32..).zip(open) {
         let seq = at.plus(u64::from(n));
         if seq >= feed.at.seq {
-            feed.open(seq, item, turn.items.saturating_add(n), &turn.head.response_id);
+            let last = (n as usize).saturating_add(1) == open.len();
+            feed.open(seq, item, turn.items.saturating_add(n), &turn.head.response_id, last);
         }
     }
 }

@@ -54,7 +54,6 @@ impl Step<'_, '_> {
                 }
             }
         }
-        self.flush();
         Ok(())
     }
 
@@ -104,7 +103,8 @@ impl Step<'_, '_> {
         self.session.open.push(Open::new(id, self.context.now, opening));
     }
 
-    /// Makes durable what is finished, up to the first call: calls wait for the end of the response.
+    /// Makes durable what is finished, up to the first call, as soon as the model goes on with something else: most often it
+    /// does not, and the item goes into the log together with the end of the turn. Calls wait for the end of the response.
     fn flush(&mut self) {
         while self.session.open.first().is_some_and(|open| open.closed && !open.is_call()) {
             let open = self.session.open.remove(0);
