@@ -54,8 +54,8 @@ pub fn arrange(lines: &[Line]) -> Vec<&Line> {
 }
 
 fn is_empty(message: &Line) -> bool {
-    message.body.contains("\"content\":[]")
-        || message.body.contains("\"content\":[{\"text\":\"\",\"type\":\"output_text\"}]")
+    let rest = message.body.strip_prefix("{\"content\":[").unwrap_or_default(); // keys are in order
+    rest.starts_with(']') || rest.starts_with("{\"text\":\"\",\"type\":\"output_text\"}]")
 }
 
 #[cfg(test)]

@@ -65,6 +65,14 @@ extern "C" {
     #[wasm_bindgen(method, getter, js_name = rowsWritten)]
     fn rows_written(this: &Cursor) -> u32;
 
+    type TextEncoder;
+
+    #[wasm_bindgen(constructor)]
+    fn new() -> TextEncoder;
+
+    #[wasm_bindgen(method)]
+    fn encode(this: &TextEncoder, text: &js_sys::JsString) -> js_sys::Uint8Array;
+
     #[wasm_bindgen(catch, js_namespace = Array, js_name = from)]
     fn collect(iterator: &JsValue) -> Result<JsValue, JsValue>;
 }
@@ -115,7 +123,7 @@ impl Sql {
         let rows = cursor.raw().and_then(|rows| collect(&rows)).and_then(|rows| js_sys::JSON::stringify(&rows));
         let rows = rows.map_err(|e| failed(&e))?;
         self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        let rows: Vec<Vec<Value>> = serde_json::from_str(&String::from(rows)).map_err(unreadable)?;
+        let rows: Vec<Vec<Value>> = serde_json::from_str(&string(&rows)?).map_err(unreadable)?;
         Ok(rows.into_iter().map(|row| Row(row.into_iter())).collect())
     }
 
@@ -125,7 +133,7 @@ impl Sql {
         let cursor = self.exec(query, args)?;
         let rows = cursor.raw().and_then(|rows| collect(&rows)).map_err(|e| failed(&e))?;
         self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        Ok(rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()).into())
+        string(&rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()))
     }
 
     /// Runs a statement that has no rows to return.
@@ -154,6 +162,15 @@ impl Sql {
     pub fn take_written(&self) -> u32 {
         self.written.take()
     }
+}
+
+/// A text that may be long. `wasm-bindgen` would copy it letter by letter as far as it is ASCII.
+fn string(text: &js_sys::JsString) -> Result<String, Unreadable> {
+    thread_local! {
+        static ENCODER: TextEncoder = TextEncoder::new();
+    }
+    let bytes = ENCODER.with(|encoder| encoder.encode(text)).to_vec();
+    String::from_utf8(bytes).map_err(|e| Unreadable::Storage(e.to_string()))
 }
 
 /// A number as a query's argument.

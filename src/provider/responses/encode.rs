@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use crate::provider::transcript::arrange;
+use crate::provider::transcript::{Line, Part, arrange};
 use crate::provider::{FIELDS, Host, Prompt, WireRequest, field, reasons};
 use crate::session::{IS_ERROR, Tool};
 
@@ -50,7 +50,7 @@ fn body(prompt: &Prompt<'_>) -> String {
     let mut body = Value::Object(head).to_string();
     body.pop();
     body.push_str(",\"input\":[");
-    for (n, item) in arrange(prompt.context).into_iter().filter_map(|line| own(&line.body)).enumerate() {
+    for (n, item) in arrange(prompt.context).into_iter().filter_map(own).enumerate() {
         if n > 0 {
             body.push(',');
         }
@@ -62,8 +62,10 @@ fn body(prompt: &Prompt<'_>) -> String {
 
 /// A body as it goes out. What another provider wants to see again means nothing to this one, and it cannot be told that
 /// an output is an error.
-fn own(body: &str) -> Option<Cow<'_, str>> {
-    if !body.contains(FIELDS) && !body.contains(IS_ERROR) {
+fn own(line: &Line) -> Option<Cow<'_, str>> {
+    let body = line.body.as_str();
+    let message = matches!(line.part, Part::User | Part::Assistant);
+    if message || !body.contains(FIELDS) && !body.contains(IS_ERROR) {
         return Some(Cow::Borrowed(body));
     }
     let mut json: Value = serde_json::from_str(body).ok()?;
