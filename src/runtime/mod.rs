@@ -5,6 +5,7 @@ mod ai;
 mod answers;
 mod body;
 mod bridge;
+mod cache;
 mod clock;
 mod directory;
 mod driver;

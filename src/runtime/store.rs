@@ -6,7 +6,6 @@
 //! cost a row per record, and the few look-ups by item id are rare.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use serde::de::{DeserializeOwned, Deserializer};
@@ -15,6 +14,7 @@ use serde_json::Value;
 use worker::Storage;
 
 use super::answers::Answers;
+use super::cache::{Recent, Shown};
 use super::rows::{COLUMN, ROW, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
@@ -51,40 +51,7 @@ pub struct Store {
     /// Answers that were given under a key.
     pub answers: Answers,
     recent: Rc<RefCell<Recent>>,
-}
-
-/// The end of the log as it was just written, which therefore need not be read: a turn asks for its own records.
-#[derive(Default)]
-struct Recent {
-    records: VecDeque<Record>,
-    size: usize,
-}
-
-impl Recent {
-    /// The most that is kept, in bytes of items.
-    const SIZE: usize = 64 * 1024;
-
-    fn push(&mut self, records: &[Record]) {
-        self.records.extend(records.iter().cloned());
-        self.size = self.size.saturating_add(records.iter().map(weight).sum());
-        while self.size > Self::SIZE
-            && let Some(oldest) = self.records.pop_front()
-        {
-            self.size = self.size.saturating_sub(weight(&oldest));
-        }
-    }
-
-    /// The same as the log would say; none if it goes back further.
-    fn records(&self, from: Seq, limit: usize) -> Option<Vec<Record>> {
-        let first = self.records.front()?.seq;
-        (first <= from)
-            .then(|| self.records.iter().filter(|record| record.seq >= from).take(limit).cloned().collect())
-    }
-}
-
-/// About how much memory a record takes.
-fn weight(record: &Record) -> usize {
-    record.entry.item().map_or(0, |item| item.body.len()).saturating_add(256)
+    shown: Rc<RefCell<Shown>>,
 }
 
 /// What is loaded when an object wakes: some small rows, however long the transcript is.
@@ -125,7 +92,7 @@ impl Store {
     /// Over the object's SQL.
     pub fn new(storage: Storage) -> Self {
         let sql = Sql::new(storage);
-        Self { answers: Answers::new(sql.clone()), sql, recent: Rc::default() }
+        Self { answers: Answers::new(sql.clone()), sql, recent: Rc::default(), shown: Rc::default() }
     }
 
     /// Reads what is needed to go on; none if the session was never made.
@@ -152,7 +119,12 @@ impl Store {
     /// Everything has been erased.
     pub fn erased(&self) {
         self.answers.erased();
-        *self.recent.borrow_mut() = Recent::default();
+        self.forget();
+    }
+
+    fn forget(&self) {
+        self.recent.take();
+        self.shown.take();
     }
 
     /// Makes the tables. Only `create` makes a session of them.
@@ -174,7 +146,7 @@ impl Store {
             self.set_info(id, info)?;
             self.set("state", state)
         })?;
-        *self.recent.borrow_mut() = Recent::default();
+        self.forget();
         Ok(())
     }
 
@@ -212,18 +184,23 @@ impl Store {
     }
 
     /// The transcript as the model is shown it.
-    pub fn context(&self) -> Result<Vec<ContextLine>, Unreadable> {
-        let sql = "SELECT l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
-            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 ORDER BY l.seq";
-        let rows = self.sql.joined(sql, Vec::new())?;
-        rows.split(ROW).filter(|row| !row.is_empty()).map(|row| self.line(row)).collect()
+    pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, Unreadable> {
+        let sql =
+            "SELECT l.seq, l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
+            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq";
+        let mut shown = self.shown.borrow_mut();
+        let rows = self.sql.joined(sql, vec![number(shown.upto.0)])?;
+        let more = rows.split(ROW).filter(|row| !row.is_empty()).map(|row| self.line(row));
+        Ok(shown.extend(more.collect::<Result<_, _>>()?))
     }
 
-    /// A line of the context from the columns part, seq, chunks, body.
-    fn line(&self, row: &str) -> Result<ContextLine, Unreadable> {
+    /// A line of the context and its place, from the columns seq, part, body's seq, chunks, body.
+    fn line(&self, row: &str) -> Result<(Seq, ContextLine), Unreadable> {
         let unreadable = || Unreadable::Storage("a line of the context cannot be read".into());
-        let mut columns = row.splitn(4, COLUMN);
+        let number = |text: &str| text.parse().map_err(|_| unreadable());
+        let mut columns = row.splitn(5, COLUMN);
         let mut next = || columns.next().ok_or_else(unreadable);
+        let place = Seq(number(next()?)?);
         let part = match next()? {
             "user" => ContextPart::User,
             "assistant" => ContextPart::Assistant,
@@ -232,9 +209,8 @@ impl Store {
             "output" => ContextPart::Output,
             other => return Err(Unreadable::Storage(format!("a record of part {other} is marked as context"))),
         };
-        let (seq, chunks) =
-            (next()?.parse().map_err(|_| unreadable())?, next()?.parse().map_err(|_| unreadable())?);
-        Ok(ContextLine { part, body: self.body(Seq(seq), chunks, next()?.to_string())? })
+        let (held, chunks) = (Seq(number(next()?)?), number(next()?)?);
+        Ok((place, ContextLine { part, body: self.body(held, chunks, next()?.to_string())? }))
     }
 
     /// The message in a record.

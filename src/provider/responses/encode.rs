@@ -48,6 +48,7 @@ fn body(prompt: &Prompt<'_>) -> String {
         head.insert("text".into(), json!({"format": Value::from(format.clone())}));
     }
     let mut body = Value::Object(head).to_string();
+    body.reserve(prompt.context.iter().map(|line| line.body.len() + 1).sum::<usize>() + 16);
     body.pop();
     body.push_str(",\"input\":[");
     for (n, item) in arrange(prompt.context).into_iter().filter_map(own).enumerate() {
