@@ -92,6 +92,15 @@ export async function throughput(sides, model) {
   ];
 }
 
+/** The same with the lines that layby logs by default, which workerd formats and writes out. */
+export async function logged(sides, model) {
+  const [, thin] = sides;
+  const layby = await new Side("layby", model, { log: "requests" }).start();
+  const rows = await throughput([layby, thin], model);
+  await layby.stop();
+  return rows.map(({ name, unit, layby, thin }) => ({ name: `${name}, logging`, unit, layby, thin }));
+}
+
 export async function deltas(sides, model) {
   const rows = [];
   for (const separate of [false, true]) {

@@ -12,7 +12,7 @@ const RUNS = Number(process.env.BENCH_RUNS ?? 3);
 const only = process.argv.slice(2);
 
 /** The measures that need two served workers, in their order. */
-const SERVED = ["plainTurn", "toolTurn", "throughput", "create", "deltas", "fanOut", "longTranscript", "wake"];
+const SERVED = ["plainTurn", "toolTurn", "throughput", "logged", "create", "deltas", "fanOut", "longTranscript", "wake"];
 /** Those that serve workers of their own. */
 const OWN = ["memory", "coldStart"];
 const wanted = (name) => only.length === 0 || only.some((start) => name.startsWith(start));

@@ -33,7 +33,7 @@ export function counted({ modules, objects }) {
 }
 
 export class Side {
-  constructor(name, model, { counts = false, inspectorPort } = {}) {
+  constructor(name, model, { counts = false, log = "errors", inspectorPort } = {}) {
     const worker = counts ? counted(workers[name]()) : workers[name]();
     this.name = name;
     this.storage = mkdtempSync(join(tmpdir(), "layby-bench-"));
@@ -44,6 +44,7 @@ export class Side {
         LAYBY_PROVIDER: JSON.stringify(provider),
         LAYBY_AGENT: JSON.stringify({ name: "bench", model: "test", tools: [LOOK] }),
         LAYBY_SESSION_RATE: "0",
+        LAYBY_LOG: log, // the thin worker logs nothing
       },
       thin: { MODEL: `${model.url}/responses` },
     };

@@ -41,8 +41,21 @@ pub struct Config {
     pub reach: Reach,
     /// `LAYBY_FIRST_BYTE_S`, `LAYBY_IDLE_S`, `LAYBY_TOTAL_S`: how long a model's answer may take.
     pub patience: Patience,
+    /// `LAYBY_LOG`: what is logged. The platform keeps a record of every request of its own, and bills lines.
+    pub log: Lines,
     /// `LAYBY_HEARTBEAT_S`: seconds of silence after which a stream gets a sign of life; 1 to 30, by default 15.
     pub heartbeat: Duration,
+}
+
+/// Which lines are logged, each less than the next. Failures always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lines {
+    /// `errors`: nothing else.
+    Errors,
+    /// `turns`: one for each turn, too.
+    Turns,
+    /// `requests`, the default: one for each request, too.
+    Requests,
 }
 
 /// How long a model's answer may take.
@@ -88,6 +101,12 @@ impl Config {
                 Err(format!("{name} must be a whole number of requests per second, or 0 for no limit"))
             }
         };
+        let log = match given("LAYBY_LOG").as_deref() {
+            None | Some("requests") => Lines::Requests,
+            Some("turns") => Lines::Turns,
+            Some("errors") => Lines::Errors,
+            Some(_) => return Err("LAYBY_LOG must be requests, turns or errors".into()),
+        };
         let open = flag("LAYBY_OPEN", false)?;
         let origins = given("LAYBY_ORIGINS").unwrap_or_else(|| if open { "*".into() } else { String::new() });
         let agent = given("LAYBY_AGENT").map(|text| json::read(&text)).transpose();
@@ -115,6 +134,7 @@ impl Config {
                 idle: seconds("LAYBY_IDLE_S", 120, 3600)?,
                 total: seconds("LAYBY_TOTAL_S", 3600, 86_400)?,
             },
+            log,
             heartbeat: seconds("LAYBY_HEARTBEAT_S", 15, 30)?,
         })
     }
@@ -347,6 +367,7 @@ mod tests {
         assert!(wrong("LAYBY_PROVIDER", "openai").starts_with("LAYBY_PROVIDER: "));
         assert!(wrong("LAYBY_IDLE_S", "0").contains("from 1 to 3600"));
         assert!(wrong("LAYBY_OPEN", "yes").contains("true or false"));
+        assert!(wrong("LAYBY_LOG", "all").contains("requests, turns or errors"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::listing::Listing;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
 use crate::api::{self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery};
+use crate::config::Lines;
 use crate::provider::Sampling;
 use crate::session::{
     Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
@@ -256,7 +257,10 @@ impl Driver {
         self.publish(live, &effects.append)?;
         for record in &effects.append {
             if let Entry::Ended { turn, outcome, .. } = &record.entry {
-                log_turn(&live.session.id, &turn.response_id, outcome, self.store.sql.take_written());
+                let written = self.store.sql.take_written();
+                if router::config(&self.env).map_or(Lines::Requests, |config| config.log) >= Lines::Turns {
+                    log_turn(&live.session.id, &turn.response_id, outcome, written);
+                }
             }
         }
         Ok(())

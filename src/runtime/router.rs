@@ -12,7 +12,7 @@ use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SOURCE};
 use super::object::Object;
 use super::{body, clock, directory, poll, socket};
 use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Rate, Reply, Route};
-use crate::config::Config;
+use crate::config::{Config, Lines};
 use crate::json;
 use crate::session::{AgentId, Mint, SessionId};
 use crate::web;
@@ -39,7 +39,9 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
         Err(error) => http::respond(error.reply(&request_id))?,
     };
     let (status, took) = (answer.status_code(), clock::millis().saturating_sub(began));
-    log_request(&request_id, &method, pattern, status, took);
+    if config.as_ref().map_or(Lines::Requests, |config| config.log) >= Lines::Requests {
+        log_request(&request_id, &method, pattern, status, took);
+    }
     let headers = answer.headers().clone();
     headers.set(REQUEST_ID, &request_id)?;
     headers.set("server-timing", &format!("total;dur={took}"))?;

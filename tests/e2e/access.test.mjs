@@ -221,3 +221,18 @@ test("the service says what it is and what it can", async (t) => {
   const line = server.logs.map(({ message }) => message).find((line) => line.includes('"event":"request"'));
   assert.deepEqual(Object.keys(JSON.parse(line)).sort(), ["event", "method", "ms", "request_id", "route", "status"]);
 });
+
+test("a deployment says what is logged", async (t) => {
+  const lines = async (LAYBY_LOG) => {
+    const server = await serve(t, { LAYBY_OPEN: "true", LAYBY_LOG });
+    const session = await Session.create(server, {});
+    await session.say("hello");
+    await session.status("idle");
+    await session.status("idle");
+    const events = server.logs.map(({ message }) => /"event":"(\w+)"/.exec(message)?.[1]).filter(Boolean);
+    return [...new Set(events)].sort();
+  };
+  assert.deepEqual(await lines("requests"), ["request", "turn"]);
+  assert.deepEqual(await lines("turns"), ["turn"]);
+  assert.deepEqual(await lines("errors"), []);
+});
