@@ -105,12 +105,17 @@ export async function deltas(sides, model) {
   const rows = [];
   for (const separate of [false, true]) {
     model.answer = { deltas: 2000, separate };
-    const found = await alternate(sides, 8, async (side) => {
-      const session = await side.session();
-      const { done } = await session.turn();
-      session.reader.close();
-      return done;
-    }, 2);
+    const found = await alternate(
+      sides,
+      8,
+      async (side) => {
+        const session = await side.session();
+        const { done } = await session.turn();
+        session.reader.close();
+        return done;
+      },
+      2,
+    );
     const [layby, thin] = found.map(median);
     const name = separate ? "2 000 deltas, each for itself" : "2 000 deltas at once";
     rows.push({ name, unit: "ms", layby, thin, limit: separate ? 0.35 : undefined });

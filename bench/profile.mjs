@@ -59,7 +59,8 @@ const { profile } = await inspector.ask("Profiler.stop");
 if (file) writeFileSync(file, JSON.stringify(profile));
 
 const self = new Map();
-const name_of = ({ callFrame: { functionName, url, lineNumber } }) => functionName || `(anonymous) ${url}:${lineNumber}`;
+const name_of = ({ callFrame: { functionName, url, lineNumber } }) =>
+  functionName || `(anonymous) ${url}:${lineNumber}`;
 const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
 let total = 0;
 profile.samples.forEach((id, n) => {
@@ -69,7 +70,10 @@ profile.samples.forEach((id, n) => {
   total += spent;
 });
 const top = [...self].sort(([, a], [, b]) => b - a).slice(0, 60);
-for (const [key, spent] of top) console.log(`${((spent / total) * 100).toFixed(1).padStart(5)} %  ${(spent / 320 / 1000).toFixed(3)} ms  ${key.slice(0, 150)}`);
+for (const [key, spent] of top)
+  console.log(
+    `${((spent / total) * 100).toFixed(1).padStart(5)} %  ${(spent / 320 / 1000).toFixed(3)} ms  ${key.slice(0, 150)}`,
+  );
 await side.stop();
 model.stop();
 process.exit(0);

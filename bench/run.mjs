@@ -12,7 +12,17 @@ const RUNS = Number(process.env.BENCH_RUNS ?? 3);
 const only = process.argv.slice(2);
 
 /** The measures that need two served workers, in their order. */
-const SERVED = ["plainTurn", "toolTurn", "throughput", "logged", "create", "deltas", "fanOut", "longTranscript", "wake"];
+const SERVED = [
+  "plainTurn",
+  "toolTurn",
+  "throughput",
+  "logged",
+  "create",
+  "deltas",
+  "fanOut",
+  "longTranscript",
+  "wake",
+];
 /** Those that serve workers of their own. */
 const OWN = ["memory", "coldStart"];
 const wanted = (name) => only.length === 0 || only.some((start) => name.startsWith(start));
@@ -28,7 +38,8 @@ async function measured(name, work) {
   const began = Date.now();
   const rows = await work();
   console.error(`[bench] ${name}: ${((Date.now() - began) / 1000).toFixed(0)} s`);
-  for (const { name, unit, layby, thin } of rows) console.error(`        ${name}: ${layby} ${unit}, thin ${thin ?? "–"}`);
+  for (const { name, unit, layby, thin } of rows)
+    console.error(`        ${name}: ${layby} ${unit}, thin ${thin ?? "–"}`);
   return rows;
 }
 
@@ -79,7 +90,8 @@ function print(rows) {
   });
   const head = ["", "layby", "thin worker", "ratio", "target", "met"];
   const widths = head.map((_, n) => Math.max(...[head, ...table].map((row) => row[n].length)));
-  const line = (row) => `| ${row.map((cell, n) => (n ? cell.padStart(widths[n]) : cell.padEnd(widths[n]))).join(" | ")} |`;
+  const line = (row) =>
+    `| ${row.map((cell, n) => (n ? cell.padStart(widths[n]) : cell.padEnd(widths[n]))).join(" | ")} |`;
   console.log(line(head));
   console.log(`| ${widths.map((width, n) => (n ? `${"-".repeat(width - 1)}:` : "-".repeat(width))).join(" | ")} |`);
   for (const row of table) console.log(line(row));

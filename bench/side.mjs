@@ -78,7 +78,9 @@ export class Side {
       type: "message",
       data: {
         role: n % 2 ? "assistant" : "user",
-        content: [{ type: n % 2 ? "output_text" : "input_text", text: `This is item number ${n} of a long talk. `.repeat(5) }],
+        content: [
+          { type: n % 2 ? "output_text" : "input_text", text: `This is item number ${n} of a long talk. `.repeat(5) },
+        ],
       },
     });
     const initial_items = Array.from({ length: items }, (_, n) => item(n));

@@ -129,7 +129,8 @@ impl Driver {
 
     /// The answer that an earlier request to make this session got.
     pub fn created(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
-        if self.store.load()?.is_none() {
+        // Without a key the id is new.
+        if keys.is_empty() || self.store.load()?.is_none() {
             return Ok(None);
         }
         let exists =

@@ -138,10 +138,14 @@ impl Driver {
         };
         let mut found = Vec::new();
         while page.len() + found.len() < want {
-            let items = self.store.items(beyond, range.descending, want - page.len() - found.len())?;
-            let Some((last, _)) = items.last() else { break };
-            beyond = Some(*last);
+            let missing = want.saturating_sub(page.len() + found.len());
+            let items = self.store.items(beyond, range.descending, missing)?;
+            let more = items.len() == missing;
+            beyond = items.last().map(|(last, _)| *last);
             found.extend(items.into_iter().filter(|(seq, _)| range.holds(Place::Log(*seq))));
+            if !more {
+                break;
+            }
         }
         let cancelled = self.cancelled(&found)?;
         page.extend(found.into_iter().map(|(_, item)| {
