@@ -52,7 +52,7 @@ const turns = (count) =>
 await turns(30);
 const inspector = await new Inspector().open(inspectorPort);
 await inspector.ask("Profiler.enable");
-await inspector.ask("Profiler.setSamplingInterval", { interval: 100 });
+await inspector.ask("Profiler.setSamplingInterval", { interval: 250 });
 await inspector.ask("Profiler.start");
 await turns(40);
 const { profile } = await inspector.ask("Profiler.stop");
