@@ -69,3 +69,52 @@ impl Shown {
         lines
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::ContextPart;
+    use crate::session::{Entry, Item, ItemId, Kind, ResponseId, Role, Seconds, Status};
+
+    fn record(seq: u64, size: usize) -> Record {
+        let item = Item {
+            id: ItemId(format!("item_{seq}")),
+            response_id: ResponseId("resp_1".into()),
+            created_at: Seconds(1),
+            status: Status::Completed,
+            kind: Kind::Message { role: Role::Assistant },
+            body: "x".repeat(size),
+        };
+        Record { seq: Seq(seq), entry: Entry::Noted { item } }
+    }
+
+    #[test]
+    fn the_end_of_the_log_is_what_was_appended_last() {
+        let mut recent = Recent::default();
+        assert_eq!(recent.records(Seq(1), 9), None);
+        recent.push(&[record(3, 10), record(7, 10)]);
+        let places = |recent: &Recent, from, limit| {
+            recent
+                .records(Seq(from), limit)
+                .map(|found| found.iter().map(|record| record.seq.0).collect::<Vec<_>>())
+        };
+        assert_eq!(places(&recent, 2, 9), None, "it may have begun before");
+        assert_eq!(places(&recent, 3, 1), Some(vec![3]));
+        assert_eq!(places(&recent, 4, 9), Some(vec![7]));
+        assert_eq!(places(&recent, 8, 9), Some(vec![]));
+        recent.push(&[record(8, Recent::SIZE - 500)]);
+        assert_eq!((places(&recent, 7, 9), places(&recent, 8, 9)), (None, Some(vec![8])));
+        recent.push(&[record(9, Recent::SIZE)]);
+        assert_eq!(places(&recent, 9, 9), None, "too large to keep");
+    }
+
+    #[test]
+    fn the_context_grows_until_it_is_too_large_to_keep() {
+        let line = |body: &str| ContextLine { part: ContextPart::User, body: body.into() };
+        let mut shown = Shown::default();
+        assert_eq!(shown.extend(vec![(Seq(2), line("a"))]).len(), 1);
+        assert_eq!((shown.extend(Vec::new()).len(), shown.upto), (1, Seq(2)));
+        let all = shown.extend(vec![(Seq(5), line(&"b".repeat(Shown::SIZE)))]);
+        assert_eq!((all.len(), shown.upto), (2, Seq(0)), "the next one reads all of it again");
+    }
+}

@@ -126,8 +126,11 @@ impl Driver {
     /// By alarm: tells what may not have been heard. That the session is listed is remembered, so that it can never be
     /// listed anew once it was deleted.
     pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
-        let telling = self.live.borrow().as_ref().is_none_or(|live| live.listing.telling);
-        if telling || !self.tell_now(None).await {
+        if self.live.borrow().as_ref().is_some_and(|live| live.listing.telling) {
+            self.arm(Some(clock::now().after(AGAIN))); // what is being told may be lost, and this alarm is used up
+            return Ok(());
+        }
+        if !self.tell_now(None).await {
             return Ok(());
         }
         let mut slot = self.live.borrow_mut();

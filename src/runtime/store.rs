@@ -155,9 +155,9 @@ impl Store {
         self.set("session", &Head { id: id.clone(), info: info.clone() })
     }
 
-    /// Remembers that the directory has heard of the session.
+    /// Remembers that the directory has heard of the session. Instances of older versions expect a number.
     pub fn set_listed(&self) -> Result<(), Unreadable> {
-        self.set("told", &true)
+        self.set("told", &1)
     }
 
     /// Takes records over that lead to no state yet.

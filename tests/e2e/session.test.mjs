@@ -231,3 +231,34 @@ test("errors say what was wrong, and carry the request's id", async (t) => {
   const put = await request(server, "PUT", `/v1/sessions/${session.id}`, {});
   assert.equal(put.headers.get("allow"), "GET, PATCH, DELETE");
 });
+
+test("the model is shown all of a transcript, also of one that is larger than what an object keeps in memory", async (t) => {
+  const server = await serve(t);
+  const text = (n) => `${n} ${"lorem ipsum ".repeat(20_000)}`; // 240 KB
+  const llm = await model(t, () => ({ text: "ok" }));
+  const session = await Session.on(server, llm);
+  const said = [];
+  for (let n = 0; n < 6; n++) {
+    const asleep = () =>
+      server.evict(session.id).then(
+        () => true,
+        () => false,
+      );
+    if (n === 3) await eventually(asleep, "the object is out of memory");
+    said.push(text(n));
+    await session.say(said[n]);
+    await eventually(() => llm.requests.length === n + 1, `request ${n + 1}`);
+    await session.status("idle");
+    const { input } = llm.requests[n].body;
+    const texts = input.filter(({ role }) => role === "user").map(({ content }) => content[0].text);
+    assert.deepEqual(
+      texts.map((text) => text.length),
+      said.map((text) => text.length),
+    );
+    assert.deepEqual(
+      texts.map((text) => text[0]),
+      said.map((text) => text[0]),
+    );
+    assert.equal(input.length, 2 * n + 1);
+  }
+});
