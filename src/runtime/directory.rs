@@ -126,12 +126,12 @@ impl Directory {
             return Ok(Reply::json(200, &serde_json::to_value(record).unwrap_or_default()));
         }
         let (route, method) = Route::parse(req.method().as_ref(), &path)?;
+        let body = http::body_of(method, &mut req).await?;
         match (route, method) {
             (Route::Sessions, _) => self.sessions(&query.sessions()?),
             (Route::Usage, _) => self.usage(),
             (Route::Agents, Method::Get) => self.agents(&query.agents()?),
             (Route::Agents, _) => {
-                let body = http::body(&mut req).await?;
                 let keys = Key::of("agents", key, &body)?;
                 let made = self.once(&keys, || self.make_agent(&body)).await?;
                 let agent: Value = serde_json::from_str(&made.body).map_err(internal)?;
@@ -139,7 +139,6 @@ impl Directory {
                 Ok(made.with("location", format!("/v1/agents/{id}")))
             }
             (Route::TenantAgent(id), Method::Patch) => {
-                let body = http::body(&mut req).await?;
                 let keys = Key::of(&format!("patch {id}"), key, &body)?;
                 self.once(&keys, || {
                     let record = self.agent(&id)?.patched(&body, clock::now())?;

@@ -4,7 +4,7 @@ use futures::StreamExt;
 use wasm_bindgen::prelude::*;
 use worker::{FormData, Headers, Method, Request, RequestInit, Response};
 
-use crate::api::{Code, Error, MAX_BODY, Query, Reply};
+use crate::api::{self, Code, Error, MAX_BODY, Query, Reply};
 use crate::web::{POLICY, Page};
 
 /// The header that names the session to its object.
@@ -102,6 +102,15 @@ pub fn query(req: &Request) -> Query {
     let target = target(req);
     let query = target.split_once('?').map_or("", |(_, query)| query);
     Query(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+}
+
+/// The body of a request that has one, all of it and before anything is said: a connection on which a part was left unread
+/// is closed, perhaps while its client sends the next request.
+pub async fn body_of(method: api::Method, req: &mut Request) -> Result<String, Error> {
+    match method {
+        api::Method::Post | api::Method::Patch => body(req).await,
+        api::Method::Get | api::Method::Delete => Ok(String::new()),
+    }
 }
 
 /// A request's body, read no further than the limit.

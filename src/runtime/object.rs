@@ -56,7 +56,9 @@ impl Object {
 
     /// Hands a request on as it is: its body goes by without being looked at.
     pub async fn pass(&self, req: &Request, request_id: &str) -> Result<Response, Error> {
-        self.fetch(self.forward(req, req.inner().body().map(Into::into), request_id)?).await
+        let has_body = matches!(req.method(), HttpMethod::Post | HttpMethod::Patch);
+        let body = req.inner().body().filter(|_| has_body).map(Into::into);
+        self.fetch(self.forward(req, body, request_id)?).await
     }
 
     /// Hands a request on, with a body of our own.

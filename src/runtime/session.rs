@@ -78,8 +78,8 @@ impl Session {
             return respond(driver.export(&query)?);
         }
         let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
+        let body = http::body_of(method, &mut req).await?;
         if let Route::Sessions | Route::Fork(_) = route {
-            let body = http::body(&mut req).await?;
             let location = format!("/v1/sessions/{id}");
             let made = match http::header(&req, SOURCE) {
                 None => self.create(SessionId(id), &body, key).await?,
@@ -111,16 +111,12 @@ impl Session {
             claims.allows(&Need::of(&route, method), tool.as_deref())?;
         }
         let reply = match (route, method) {
-            (Route::Tokens(_), Method::Post) => {
-                let body = http::body(&mut req).await?;
-                driver.make_token(&body, &Key::of("tokens", key, &body)?)?
-            }
+            (Route::Tokens(_), Method::Post) => driver.make_token(&body, &Key::of("tokens", key, &body)?)?,
             (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?)?,
             (Route::Session(_), Method::Delete) => {
                 driver.delete(&Key::of(&format!("delete {id}"), key, &id)?).await?
             }
             (Route::Session(_), Method::Patch) => {
-                let body = http::body(&mut req).await?;
                 driver.patch(api::patch(&body)?, &Key::of("patch", key, &body)?)?
             }
             (Route::Queued(_, item), _) => {
@@ -136,7 +132,6 @@ impl Session {
             (Route::Agent(_), _) => driver.agent()?,
             (Route::Events(_), Method::Get) => driver.events(&query.events()?)?,
             (Route::Events(_), _) => {
-                let body = http::body(&mut req).await?;
                 let config = router::config(&self.env)?;
                 let command = api::command(&body)?;
                 command.check_reach(config.reach)?;
