@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
+import { Agent, createServer, request as send } from "node:http";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -240,4 +240,28 @@ test("an agent comes as a bundle", async (t) => {
     const answer = await post(bundle, metadata);
     assert.deepEqual([answer.status, (await answer.json()).error.param], [400, param]);
   }
+});
+
+test("a refusal leaves the connection usable, though nobody needed the body", async (t) => {
+  const server = await serve(t);
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  t.after(() => agent.destroy());
+  const sockets = new Set();
+  const ask = (method, path, body) =>
+    new Promise((resolve, reject) => {
+      const headers = body ? { "content-type": "application/json", "content-length": body.length } : {};
+      const req = send(server.url + path, { method, agent, headers });
+      req.on("socket", (socket) => sockets.add(socket));
+      req.on("error", reject);
+      req.on("response", (res) => res.resume().on("end", () => resolve(res.statusCode)));
+      req.flushHeaders();
+      // The body comes a moment after the head.
+      setTimeout(() => req.end(body), body ? 1 : 0);
+    });
+  const missing = `/v1/sessions/sess_${"0".repeat(32)}`;
+  for (let round = 0; round < 30; round++) {
+    assert.equal(await ask("POST", `${missing}/events`, '{"type":"interrupt"}'), 404);
+    assert.equal(await ask("GET", `${missing}/items`), 404);
+  }
+  assert.equal(sockets.size, 1);
 });
