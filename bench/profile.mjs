@@ -7,6 +7,7 @@ import { Model } from "./model.mjs";
 import { Side } from "./side.mjs";
 
 const [name = "layby", file] = process.argv.slice(2);
+const TURNS = 40;
 
 async function freePort() {
   const server = createServer().listen(0, "127.0.0.1");
@@ -54,25 +55,24 @@ const inspector = await new Inspector().open(inspectorPort);
 await inspector.ask("Profiler.enable");
 await inspector.ask("Profiler.setSamplingInterval", { interval: 250 });
 await inspector.ask("Profiler.start");
-await turns(40);
+await turns(TURNS);
 const { profile } = await inspector.ask("Profiler.stop");
 if (file) writeFileSync(file, JSON.stringify(profile));
 
 const self = new Map();
-const name_of = ({ callFrame: { functionName, url, lineNumber } }) =>
-  functionName || `(anonymous) ${url}:${lineNumber}`;
+const nameOf = ({ callFrame: { functionName, url, lineNumber } }) => functionName || `(anonymous) ${url}:${lineNumber}`;
 const nodes = new Map(profile.nodes.map((node) => [node.id, node]));
 let total = 0;
 profile.samples.forEach((id, n) => {
   const spent = profile.timeDeltas[n];
-  const key = name_of(nodes.get(id));
+  const key = nameOf(nodes.get(id));
   self.set(key, (self.get(key) ?? 0) + spent);
   total += spent;
 });
 const top = [...self].sort(([, a], [, b]) => b - a).slice(0, 60);
 for (const [key, spent] of top)
   console.log(
-    `${((spent / total) * 100).toFixed(1).padStart(5)} %  ${(spent / 320 / 1000).toFixed(3)} ms  ${key.slice(0, 150)}`,
+    `${((spent / total) * 100).toFixed(1).padStart(5)} %  ${(spent / 1000 / TURNS / sessions.length).toFixed(3)} ms  ${key.slice(0, 150)}`,
   );
 await side.stop();
 model.stop();
