@@ -25,6 +25,9 @@ pub const REQUEST_ID: &str = "x-request-id";
 /// Bytes of a body above the limit that are read and thrown away, so that its sender sees the answer and no broken pipe.
 const DRAINED: usize = 4 * MAX_BODY;
 
+/// The largest body of a refused request that is read, for the same reason.
+const REFUSED: usize = 256 * 1024;
+
 /// Headers that pages may send, and read.
 const ALLOWED: &str = "authorization, content-type, idempotency-key, last-event-id, x-request-id";
 const EXPOSED: &str = "location, x-request-id, idempotent-replayed, retry-after, server-timing, allow";
@@ -104,12 +107,21 @@ pub fn query(req: &Request) -> Query {
     Query(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
 }
 
-/// The body of a request that has one, all of it and before anything is said: a connection on which a part was left unread
-/// is closed, perhaps while its client sends the next request.
+/// The body of a request that has one, before anything is said (see `drain`).
 pub async fn body_of(method: api::Method, req: &mut Request) -> Result<String, Error> {
     match method {
         api::Method::Post | api::Method::Patch => body(req).await,
         api::Method::Get | api::Method::Delete => Ok(String::new()),
+    }
+}
+
+/// Reads what nobody has read of a small body. A connection on which a part was left unread is closed, perhaps while its
+/// client sends the next request.
+pub async fn drain(asked: web_sys::Request) {
+    let mut req = Request::from(asked);
+    let size = header(&req, "content-length").and_then(|text| text.parse::<usize>().ok());
+    if size.is_some_and(|size| size <= REFUSED) && !req.inner().body_used() {
+        drop(req.bytes().await);
     }
 }
 

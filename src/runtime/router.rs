@@ -29,6 +29,7 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
     let config = config(&env);
     let allowed = |origin: &str| config.as_ref().ok()?.allowed_origin(origin).map(str::to_string);
     let allowed = origin.as_deref().and_then(allowed);
+    let asked = Clone::clone(req.inner()); // the same request, not a copy of its body
     let answer = if method == "OPTIONS" {
         preflight(origin.is_some(), allowed.is_some())
     } else {
@@ -36,7 +37,10 @@ async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response
     };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(error) => http::respond(error.reply(&request_id))?,
+        Err(error) => {
+            http::drain(asked).await;
+            http::respond(error.reply(&request_id))?
+        }
     };
     let (status, took) = (answer.status_code(), clock::millis().saturating_sub(began));
     if config.as_ref().map_or(Lines::Requests, |config| config.log) >= Lines::Requests {

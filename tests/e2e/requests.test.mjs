@@ -258,10 +258,12 @@ test("a refusal leaves the connection usable, though nobody needed the body", as
       // The body comes a moment after the head.
       setTimeout(() => req.end(body), body ? 1 : 0);
     });
-  const missing = `/v1/sessions/sess_${"0".repeat(32)}`;
-  for (let round = 0; round < 30; round++) {
-    assert.equal(await ask("POST", `${missing}/events`, '{"type":"interrupt"}'), 404);
-    assert.equal(await ask("GET", `${missing}/items`), 404);
+  for (const id of [`sess_${"0".repeat(32)}`, "no-id"]) {
+    for (let round = 0; round < 30; round++) {
+      assert.equal(await ask("POST", `/v1/sessions/${id}/events`, '{"type":"interrupt"}'), 404);
+      assert.equal(await ask("PATCH", `/v1/sessions/${id}`, '{"title":"x"}'), 404);
+      assert.equal(await ask("GET", `/v1/sessions/${id}/items`), 404);
+    }
   }
   assert.equal(sockets.size, 1);
 });
