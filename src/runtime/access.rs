@@ -1,22 +1,19 @@
 //! Who may do what with a session: its tokens, and how often.
 
-use worker::Request;
-
 use super::clock;
 use super::driver::Driver;
-use super::http::{self, ORIGIN, TOKEN};
+use super::object::Forwarded;
 use crate::api::{self, Claims, Code, Error, Key, MAX_SUBSCRIBERS, Rate, Reply, SessionInfo};
 use crate::session::{CallId, Kind, Log};
 
 impl Driver {
     /// What whoever asks may do, as far as the token says; none: everything, since there is an API key.
-    pub fn caller(&self, req: &Request) -> Result<Option<Claims>, Error> {
-        let Some(token) = http::header(req, TOKEN) else { return Ok(None) };
-        let origin = http::header(req, ORIGIN).filter(|origin| !origin.is_empty());
+    pub fn caller(&self, about: &Forwarded) -> Result<Option<Claims>, Error> {
+        let Some(token) = &about.token else { return Ok(None) };
         let slot = self.live.borrow();
         let live = slot.as_ref().ok_or_else(Error::deleted)?;
         let key = live.info.token_key.as_deref();
-        Claims::checked(&token, key.map(str::as_bytes), origin.as_deref(), clock::now()).map(Some)
+        Claims::checked(token, key.map(str::as_bytes), about.origin.as_deref(), clock::now()).map(Some)
     }
 
     /// `POST …/tokens`.

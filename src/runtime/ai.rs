@@ -1,8 +1,9 @@
 //! The platform's own models: its binding `AI`, which `worker` binds without options and without the answer's status.
 
 use wasm_bindgen::prelude::*;
+use web_sys::Response;
+use worker::Env;
 use worker::wasm_bindgen_futures::JsFuture;
-use worker::{Env, Response};
 
 use crate::provider::Run;
 
@@ -25,10 +26,8 @@ pub fn binding(env: &Env) -> Option<Ai> {
 }
 
 /// Asks a model.
-pub async fn run(binding: &Ai, run: &Run) -> worker::Result<Response> {
+pub async fn run(binding: &Ai, run: &Run) -> Result<Response, JsValue> {
     let (input, options) = (js_sys::JSON::parse(&run.input)?, js_sys::JSON::parse(&run.options)?);
     let answer = JsFuture::from(binding.run(&run.model, &input, &options)?).await?;
-    let answer: web_sys::Response =
-        answer.dyn_into().map_err(|_| "the binding AI gave no response".to_string())?;
-    Ok(Response::from(answer))
+    answer.dyn_into().map_err(|_| "the binding AI gave no response".into())
 }

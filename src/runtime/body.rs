@@ -4,11 +4,13 @@ use std::cell::Cell;
 
 use futures::FutureExt;
 use wasm_bindgen::prelude::*;
+use web_sys::Response;
+use worker::ResponseBuilder;
 use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
-use worker::{Headers, Request, Response, ResponseBuilder};
 
 use super::bridge::{self, Bridge, Sink};
-use super::http;
+use super::http::{Request, Stamp};
+use super::js;
 use super::object::Object;
 use super::router::internal;
 use crate::api::Error;
@@ -57,29 +59,29 @@ extern "C" {
 }
 
 /// Answers the request.
-pub async fn stream(object: Object, req: &Request, config: &Config, request_id: &str) -> Result<Response, Error> {
+pub async fn stream(object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
     let cursor = bridge::cursor(req)?;
-    let first = object.dial(cursor.as_deref(), request_id).await?;
-    if first.status_code() >= 400 {
+    let first = object.dial(cursor.as_deref()).await?;
+    if first.status() >= 400 {
         return Ok(first);
     }
-    let (sink, answer) = pipe().map_err(|e| internal(format!("{e:?}")))?;
+    let (sink, readable) = pipe().map_err(|e| internal(js::message(&e)))?;
     let gone = JsFuture::from(sink.writer.closed()).map(drop).boxed_local();
-    let bridge = Bridge { object, sink, cursor, request_id: request_id.into(), heartbeat: config.heartbeat };
+    let bridge = Bridge { object, sink, cursor, heartbeat: config.heartbeat };
     spawn_local(bridge.run(first, gone.fuse()));
-    Ok(answer)
+    let headers = stamp.headers([
+        ("content-type", "text/event-stream; charset=utf-8"),
+        ("cache-control", "no-cache, no-transform"),
+        ("x-accel-buffering", "no"),
+    ]);
+    Ok(ResponseBuilder::new().with_headers(headers.map_err(internal)?).stream(readable).into())
 }
 
-fn pipe() -> Result<(Frames, Response), JsValue> {
+fn pipe() -> Result<(Frames, web_sys::ReadableStream), JsValue> {
     let options = js_sys::Object::new();
     js_sys::Reflect::set(&options, &"highWaterMark".into(), &BUFFER.into())?;
     let pipe = IdentityTransformStream::new(&options)?;
-    let headers = Headers::new();
-    headers.set("content-type", "text/event-stream; charset=utf-8")?;
-    headers.set("cache-control", "no-cache, no-transform")?;
-    headers.set("x-accel-buffering", "no")?;
-    let answer = ResponseBuilder::new().with_headers(headers).stream(pipe.readable());
-    Ok((Frames { writer: pipe.writable().writer()?, largest: Cell::new(0.0) }, answer))
+    Ok((Frames { writer: pipe.writable().writer()?, largest: Cell::new(0.0) }, pipe.readable()))
 }
 
 /// The bridge's end of the pipe.
@@ -105,7 +107,7 @@ impl Sink for Frames {
             return false;
         }
         self.largest.set(largest.max(f64::from(chunk.length())));
-        http::ignore(&self.writer.write(&chunk));
+        js::ignore(&self.writer.write(&chunk));
         true
     }
 
@@ -128,6 +130,6 @@ impl Sink for Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        http::ignore(&self.writer.close());
+        js::ignore(&self.writer.close());
     }
 }

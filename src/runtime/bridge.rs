@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use futures::future::{Fuse, LocalBoxFuture};
 use futures::{FutureExt, StreamExt};
-use worker::{Delay, Request, Response, WebSocket, WebsocketEvent};
+use web_sys::Response;
+use worker::{Delay, WebSocket, WebsocketEvent};
 
+use super::clock;
+use super::http::{self, Request};
 use super::object::Object;
-use super::{clock, http};
 use crate::api::Error;
 use crate::session::SessionId;
 
@@ -44,8 +46,6 @@ pub struct Bridge<S> {
     pub sink: S,
     /// The position after what was passed on.
     pub cursor: Option<String>,
-    /// The request that began it.
-    pub request_id: String,
     /// Silence after which a heartbeat is sent.
     pub heartbeat: Duration,
 }
@@ -64,7 +64,7 @@ enum Left {
 
 /// The position that a request asks for.
 pub fn cursor(req: &Request) -> Result<Option<String>, Error> {
-    let cursor = http::query(req).cursor(http::header(req, "last-event-id"))?;
+    let cursor = req.query().cursor(req.header("last-event-id"))?;
     // It becomes part of a path. What cannot be one is refused by the object, in its own words.
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
     Ok(cursor.map(|cursor| if cursor.chars().all(plain) { cursor } else { "malformed".into() }))
@@ -73,7 +73,7 @@ pub fn cursor(req: &Request) -> Result<Option<String>, Error> {
 impl<S: Sink> Bridge<S> {
     /// Follows the session until the client or the session goes. `first` is the answer to the first dial.
     pub async fn run(mut self, first: Response, mut gone: Gone) {
-        let session = SessionId(self.object.id.clone());
+        let session = SessionId(self.object.about.session.clone());
         if !self.sink.heartbeat(&session) {
             return;
         }
@@ -102,32 +102,27 @@ impl<S: Sink> Bridge<S> {
                     }
                 }
             }
-            match self.object.dial(self.cursor.as_deref(), &self.request_id).await {
+            match self.object.dial(self.cursor.as_deref()).await {
                 // Deleted while nobody was connected to it.
-                Ok(again) if again.status_code() == 404 => return self.sink.end(),
+                Ok(again) if again.status() == 404 => return self.sink.end(),
                 // The token has expired, or was revoked.
-                Ok(again) if matches!(again.status_code(), 401 | 403) => return,
-                Ok(again) if again.status_code() < 400 => answer = Some(again),
+                Ok(again) if matches!(again.status(), 401 | 403) => return,
+                Ok(again) if again.status() < 400 => answer = Some(again),
                 Ok(_) | Err(_) => {}
             }
         }
     }
 
-    async fn follow(
-        &mut self,
-        mut answer: Response,
-        session: &SessionId,
-        gone: &mut Gone,
-    ) -> worker::Result<Left> {
-        if answer.status_code() != 101 {
-            let page = answer.text().await?;
+    async fn follow(&mut self, answer: Response, session: &SessionId, gone: &mut Gone) -> worker::Result<Left> {
+        if answer.status() != 101 {
+            let page = http::text(&answer).await.map_err(|error| error.message)?;
             let mut there = self.pass(&page);
             while there && self.sink.is_full() {
                 there = stays(Delay::from(Duration::from_millis(10)), gone).await;
             }
             return Ok(if there { Left::Page } else { Left::Client });
         }
-        let Some(socket) = answer.websocket() else { return Ok(Left::Object) };
+        let Some(socket) = socket(answer) else { return Ok(Left::Object) };
         let left = self.listen(&socket, session, gone).await?;
         drop(socket.close::<String>(None, None)); // it may be closed already
         Ok(left)
@@ -170,6 +165,11 @@ impl<S: Sink> Bridge<S> {
         self.cursor = Some(cursor.to_string());
         frames.is_empty() || self.sink.frames(frames)
     }
+}
+
+/// The socket that came with an answer.
+pub fn socket(answer: Response) -> Option<WebSocket> {
+    worker::Response::from(answer).websocket()
 }
 
 /// Waits; false if the client has gone meanwhile.

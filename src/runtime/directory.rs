@@ -8,11 +8,12 @@ use std::cell::Cell;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use worker::{DurableObject, Env, Request, Response, State, durable_object};
+use worker::{DurableObject, Env, Response, State, durable_object};
 
 use super::answers::Answers;
 use super::clock;
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID};
+use super::http::Request;
+use super::object::Forwarded;
 use super::router::{config, internal};
 use super::rows::{Row, Sql, number, text};
 use crate::api::{
@@ -57,13 +58,12 @@ impl DurableObject for Directory {
         Self { state, env, answers: Answers::new(sql.clone()), sql, prepared: Cell::new(false) }
     }
 
-    async fn fetch(&self, req: Request) -> worker::Result<Response> {
-        let request_id = http::header(&req, REQUEST_ID).unwrap_or_default();
-        let reply = match self.answer(req).await {
-            Ok(reply) => reply,
-            Err(error) => error.reply(&request_id),
-        };
-        http::respond(reply)
+    async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
+        let req = Request::from(req);
+        let about = Forwarded::of(&req);
+        let stamp = about.stamp();
+        let reply = self.answer(&req, &about).await.unwrap_or_else(|error| error.reply(&about.request_id));
+        stamp.respond(reply).map_err(|error| error.message.into())
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
@@ -102,21 +102,19 @@ impl Directory {
         Ok(())
     }
 
-    async fn answer(&self, mut req: Request) -> Result<Reply, Error> {
+    async fn answer(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
         self.prepare()?;
-        let path = req.path();
-        let query = http::query(&req);
-        let key = http::header(&req, IDEMPOTENCY_KEY);
-        let key = key.as_deref();
+        let (path, query) = (req.path(), req.query());
+        let key = about.key.as_deref();
         if path == SESSIONS {
-            let body = http::body(&mut req).await?;
+            let body = req.body().await?;
             self.told(json::read(&body).map_err(internal)?)?;
             return Ok(Reply::json(200, &json!({})));
         }
         if let Some(id) = path.strip_prefix(SESSIONS).and_then(|rest| rest.strip_prefix('/')) {
             let keys = Key::of(&format!("delete {id}"), key, id)?;
-            return match req.method() {
-                worker::Method::Delete => self.forget(id, &keys).await,
+            return match &*req.method {
+                "DELETE" => self.forget(id, &keys).await,
                 // Asked when the session is gone: perhaps it was this very request that deleted it.
                 _ => self.answers.given(&keys)?.ok_or_else(|| Error::no_session(id)),
             };
@@ -125,8 +123,8 @@ impl Directory {
             let record = self.agent(id)?;
             return Ok(Reply::json(200, &serde_json::to_value(record).unwrap_or_default()));
         }
-        let (route, method) = Route::parse(req.method().as_ref(), &path)?;
-        let body = http::body_of(method, &mut req).await?;
+        let (route, method) = Route::parse(&req.method, path)?;
+        let body = req.body_of(method).await?;
         match (route, method) {
             (Route::Sessions, _) => self.sessions(&query.sessions()?),
             (Route::Usage, _) => self.usage(),

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::clock;
 use super::driver::{COPY_SECONDS, Driver};
 use super::object::Object;
 use super::router::internal;
+use super::{clock, http};
 use crate::api::{self, Code, Error, Key, Query, Reply, SessionInfo};
 use crate::json;
 use crate::session::{Entry, Input, Log, Record, Seq, SessionId, State};
@@ -118,10 +118,10 @@ impl Driver {
         let mut path = format!("{LOG}?from=0{up_to}");
         let mut state: Option<State> = None;
         loop {
-            let mut answer = source.get(&path).await?;
-            let text = answer.text().await.map_err(internal)?;
-            if answer.status_code() != 200 {
-                return Err(api::Error::relayed(answer.status_code(), &text));
+            let answer = source.get(&path).await?;
+            let text = http::text(&answer).await?;
+            if answer.status() != 200 {
+                return Err(Error::relayed(answer.status(), &text));
             }
             let page: Page = json::read(&text).map_err(internal)?;
             if state.is_none() {

@@ -11,7 +11,7 @@ use worker::Delay;
 
 use super::driver::{Driver, Live};
 use super::object::Object;
-use super::{clock, directory};
+use super::{clock, directory, http};
 use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Told};
 use crate::session::SessionStatus;
 
@@ -120,7 +120,7 @@ impl Driver {
         let tenant = self.live.borrow().as_ref().map(|live| live.info.tenant.clone()).unwrap_or_default();
         let body = serde_json::to_string(told).map_err(super::router::internal)?;
         let answer = Object::directory(&self.env, &tenant).post(directory::SESSIONS, body).await?;
-        if answer.status_code() == 200 { Ok(()) } else { Err(Error::relayed(answer.status_code(), "")) }
+        if answer.status() == 200 { Ok(()) } else { Err(Error::relayed(answer.status(), "")) }
     }
 
     /// By alarm: tells what may not have been heard. That the session is listed is remembered, so that it can never be
@@ -144,20 +144,20 @@ impl Driver {
     pub async fn unlist(&self, id: &str, info: &SessionInfo, keys: &[Key]) -> Result<(), Error> {
         let directory = Object::directory(&self.env, &info.tenant);
         let answer = directory.delete(&format!("{}/{id}", directory::SESSIONS), keys).await?;
-        if answer.status_code() == 200 {
+        if answer.status() == 200 {
             return Ok(());
         }
-        Err(Error::relayed(answer.status_code(), ""))
+        Err(Error::relayed(answer.status(), ""))
     }
 
     /// What was answered when the session was deleted under this very key.
     pub async fn goodbye(&self, id: &str, tenant: &str, key: &str) -> Result<Reply, Error> {
         let directory = Object::directory(&self.env, tenant);
-        let mut answer = directory.kept(&format!("{}/{id}", directory::SESSIONS), key).await?;
-        if answer.status_code() != 200 {
+        let answer = directory.kept(&format!("{}/{id}", directory::SESSIONS), key).await?;
+        if answer.status() != 200 {
             return Err(Error::no_session(id));
         }
-        let body = answer.text().await.map_err(super::router::internal)?;
+        let body = http::text(&answer).await?;
         Ok(Reply { status: 200, headers: Vec::new(), body }.with("idempotent-replayed", "true"))
     }
 }

@@ -11,6 +11,7 @@ mod directory;
 mod driver;
 mod fork;
 mod http;
+mod js;
 mod listing;
 mod model;
 mod object;

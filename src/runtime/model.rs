@@ -5,14 +5,16 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
+use serde_json::{Map, Value, json};
 use wasm_bindgen::prelude::*;
-use web_sys::ReadableStreamDefaultReader;
+use web_sys::Response;
 use worker::wasm_bindgen_futures::JsFuture;
-use worker::{Delay, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response, ResponseBody};
+use worker::{AbortSignal, Delay};
 
 use super::driver::Driver;
-use super::{ai, clock, http, router};
+use super::js::{self, Chunks};
+use super::{ai, clock, router};
 use crate::config::{Config, Patience};
 use crate::json;
 use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
@@ -20,6 +22,10 @@ use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, 
 
 /// The most of an error answer that is read, in bytes.
 const ERROR_BODY: usize = 64 * 1024;
+
+/// How long, and for how many bytes more, an answer is read that has said all. A body that was read to its end leaves a
+/// connection that can be used again; some hosts never end it.
+const REST: (Duration, usize) = (Duration::from_secs(1), 64 * 1024);
 
 /// What is missing where the platform's own models cannot be asked.
 const NO_BINDING: &str = "this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml";
@@ -162,39 +168,53 @@ async fn ask(
     idle: Duration,
 ) -> Result<(), ModelFailure> {
     let Some(signal) = driver.with_request(at, |_, request| request.signal()) else { return Ok(()) };
-    let unreachable = |e: worker::Error| failure::unreachable(&e.to_string());
-    let mut answer = match asked {
-        Ask::Http(wire) => {
-            let request = request(wire).map_err(unreachable)?;
-            Fetch::Request(request).send_with_signal(&signal).await.map_err(unreachable)?
-        }
+    let unreachable = |e: JsValue| failure::unreachable(&js::message(&e));
+    let answer = match asked {
+        Ask::Http(wire) => send(wire, &signal).await.map_err(unreachable)?,
         Ask::Binding(run) => {
             let binding = ai::binding(&driver.env).ok_or_else(|| failure::unconfigured(NO_BINDING))?;
             ai::run(&binding, run).await.map_err(unreachable)?
         }
     };
-    let status = answer.status_code();
+    let status = answer.status();
     if !(200..300).contains(&status) {
         silence.broken(Duration::MAX); // what the error says has a limit of its own
-        let header = |name: &str| answer.headers().get(name).ok().flatten();
+        let headers = answer.headers();
+        let header = |name: &str| headers.get(name).ok().flatten();
         let asked_for = failure::retry_after(&header, clock::now());
-        let body = error_body(&mut answer, idle).await;
+        let body = error_body(&answer, idle).await;
         return Err(failure::status(status, &body, asked_for));
     }
-    let mut body = Chunks::of(&answer).ok_or_else(|| failure::unreachable("the answer has no body"))?;
+    let body = answer.body().ok_or_else(|| failure::unreachable("the answer has no body"))?;
+    let mut body = Chunks::of(&body);
     loop {
-        let events = match body.next().await {
-            Some(bytes) => decoder.push(&bytes)?,
-            None => {
-                let events = decoder.finish()?;
-                tell(driver, at, events);
-                return Ok(());
-            }
+        // A connection that breaks ends the body: it is judged by what came before.
+        let Ok(Some(bytes)) = body.next().await else {
+            tell(driver, at, decoder.finish()?);
+            return Ok(());
         };
-        if !tell(driver, at, events) {
+        if !tell(driver, at, decoder.push(&bytes)?) {
+            if !signal.aborted() {
+                rest(body).await;
+            }
             return Ok(());
         }
         silence.broken(idle);
+    }
+}
+
+/// Reads what comes after all was said.
+async fn rest(mut body: Chunks) {
+    let (limit, most) = REST;
+    let mut size = 0;
+    let mut late = Delay::from(limit).fuse();
+    while size <= most {
+        let chunk = futures::select_biased! {
+            chunk = body.next().fuse() => chunk,
+            () = late => return,
+        };
+        let Ok(Some(chunk)) = chunk else { return };
+        size += chunk.len();
     }
 }
 
@@ -238,71 +258,36 @@ fn fail(driver: &Rc<Driver>, at: Seq, failure: ModelFailure) {
     }
 }
 
-fn request(wire: &WireRequest) -> worker::Result<Request> {
-    let headers = Headers::new();
-    for (name, value) in &wire.headers {
-        headers.set(name, value)?;
-    }
-    let mut init = RequestInit::new();
-    // A redirect would take the key along.
-    init.with_redirect(RequestRedirect::Manual);
-    init.with_method(Method::Post)
-        .with_headers(headers)
-        .with_body(Some(js_sys::Uint8Array::from(wire.body.as_bytes()).into()));
-    Request::new_with_init(&wire.url, &init)
-}
-
-/// An answer's body. Given up, it is cancelled; read to its end, it needs nothing more.
-struct Chunks {
-    reader: ReadableStreamDefaultReader,
-    ended: bool,
-}
-
-impl Chunks {
-    fn of(answer: &Response) -> Option<Self> {
-        let ResponseBody::Stream(stream) = answer.body() else { return None };
-        Some(Self { reader: stream.get_reader().unchecked_into(), ended: false })
-    }
-
-    /// The next piece. A connection that breaks ends the body: it is judged by what came before.
-    async fn next(&mut self) -> Option<Vec<u8>> {
-        let read = JsFuture::from(self.reader.read()).await.ok().map(JsCast::unchecked_into::<Chunk>);
-        let bytes = read.and_then(|read| read.value());
-        self.ended = bytes.is_none();
-        bytes.map(|bytes| bytes.to_vec())
-    }
-}
-
-impl Drop for Chunks {
-    fn drop(&mut self) {
-        if !self.ended {
-            http::ignore(&self.reader.cancel());
-        }
-    }
-}
-
 #[wasm_bindgen]
 extern "C" {
-    /// What a read gives.
-    type Chunk;
-
-    /// None at the end.
-    #[wasm_bindgen(method, getter)]
-    fn value(this: &Chunk) -> Option<js_sys::Uint8Array>;
+    #[wasm_bindgen(catch)]
+    fn fetch(url: &str, init: &JsValue) -> Result<js_sys::Promise, JsValue>;
 }
 
-async fn error_body(answer: &mut Response, limit: Duration) -> String {
-    let Ok(mut stream) = answer.stream() else { return String::new() };
+/// Sends a request. `worker` would make a whole request first, which the platform copies once more.
+async fn send(wire: &WireRequest, signal: &AbortSignal) -> Result<Response, JsValue> {
+    let headers: Map<String, Value> =
+        wire.headers.iter().map(|(name, value)| (name.to_string(), value.as_str().into())).collect();
+    // A redirect would take the key along.
+    let init = js::object(&json!({"method": "POST", "headers": headers, "redirect": "manual"}))?;
+    js_sys::Reflect::set(&init, &"body".into(), &js_sys::Uint8Array::from(wire.body.as_bytes()))?;
+    js_sys::Reflect::set(&init, &"signal".into(), signal)?;
+    JsFuture::from(fetch(&wire.url, &init)?).await.map(JsCast::unchecked_into)
+}
+
+async fn error_body(answer: &Response, limit: Duration) -> String {
+    let Some(stream) = answer.body() else { return String::new() };
+    let mut chunks = Chunks::of(&stream);
     let mut bytes = Vec::new();
     let mut late = Delay::from(limit).fuse();
     loop {
         let chunk = futures::select_biased! {
-            chunk = stream.next().fuse() => chunk,
-            () = late => None,
+            chunk = chunks.next().fuse() => chunk,
+            () = late => Ok(None),
         };
         match chunk {
-            Some(Ok(chunk)) if bytes.len() <= ERROR_BODY => bytes.extend_from_slice(&chunk),
-            Some(_) | None => return String::from_utf8_lossy(&bytes).into_owned(),
+            Ok(Some(chunk)) if bytes.len() <= ERROR_BODY => bytes.extend_from_slice(&chunk),
+            _ => return String::from_utf8_lossy(&bytes).into_owned(),
         }
     }
 }

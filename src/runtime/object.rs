@@ -1,44 +1,95 @@
 //! Objects seen from outside: how the worker asks a session's or a tenant's, and how they ask each other.
 
-use wasm_bindgen::JsValue;
-use worker::{Env, Headers, Method as HttpMethod, Request, RequestInit, Response, Stub};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use wasm_bindgen::prelude::*;
+use web_sys::Response;
+use worker::Env;
+use worker::wasm_bindgen_futures::JsFuture;
 
-use super::http::{self, IDEMPOTENCY_KEY, ORIGIN, REQUEST_ID, SESSION, TENANT, TOKEN};
+use super::http::{Request, Stamp};
 use super::router::internal;
+use super::{clock, js};
 use crate::api::{Code, Error, Key};
+use crate::json;
 
-/// A session's object, seen from outside.
+/// The header in which an object is told what `Forwarded` says.
+const FORWARDED: &str = "x-layby-forwarded";
+
+/// What an object is told of a request beside the request itself.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Forwarded {
+    /// The session that is meant.
+    pub session: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// The request's id.
+    pub request_id: String,
+    /// The key by which a repeated request is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The token that whoever asks has instead of an API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The origin of the page that asks with a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// The origin of the pages that may read the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reader: Option<String>,
+    /// The object of the session of which it is to become a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+impl Forwarded {
+    /// What a request that came to an object says.
+    pub fn of(req: &Request) -> Self {
+        req.header(FORWARDED).and_then(|text| json::read(&text).ok()).unwrap_or_default()
+    }
+
+    /// What the answer has to say of the request.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { request_id: self.request_id.clone(), reader: self.reader.clone(), began: clock::millis() }
+    }
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// A binding of objects. `worker` asks them with whole requests only, each of which the platform copies once more.
+    type Namespace;
+
+    #[wasm_bindgen(method, catch, js_name = getByName)]
+    fn named(this: &Namespace, name: &str, options: &JsValue) -> Result<Stub, JsValue>;
+
+    /// One of its objects.
+    type Stub;
+
+    #[wasm_bindgen(method, catch)]
+    fn fetch(this: &Stub, url: &str, init: &JsValue) -> Result<js_sys::Promise, JsValue>;
+}
+
+/// A session's object, or a tenant's, seen from outside.
 #[derive(Clone)]
 pub struct Object {
     /// The deployment's bindings.
-    pub env: Env,
+    env: Env,
     /// The one that has objects of its kind.
-    pub binding: &'static str,
+    binding: &'static str,
     /// The object's: tenant and session.
     pub name: String,
     /// Where the object is to be placed.
     pub hint: Option<String>,
-    /// The session's id.
-    pub id: String,
-    /// The token that whoever asks has instead of an API key.
-    pub token: Option<String>,
-    /// The origin of the page that asks.
-    pub origin: Option<String>,
+    /// What it is told.
+    pub about: Forwarded,
 }
 
 impl Object {
     /// The object of that name.
     pub fn named(env: &Env, name: &str) -> Self {
-        let id = name.rsplit('/').next().unwrap_or_default().to_string();
-        Self {
-            env: env.clone(),
-            binding: "SESSION",
-            name: name.to_string(),
-            hint: None,
-            id,
-            token: None,
-            origin: None,
-        }
+        let (tenant, session) = name.split_once('/').unwrap_or((name, name));
+        let about = Forwarded { session: session.into(), tenant: tenant.into(), ..Forwarded::default() };
+        Self { env: env.clone(), binding: "SESSION", name: name.to_string(), hint: None, about }
     }
 
     /// The directory of a tenant.
@@ -46,106 +97,77 @@ impl Object {
         Self { binding: "DIRECTORY", ..Self::named(env, tenant) }
     }
 
-    fn stub(&self) -> worker::Result<Stub> {
-        let namespace = self.env.durable_object(self.binding)?;
-        match &self.hint {
-            Some(hint) => namespace.get_by_name_with_location_hint(&self.name, hint),
-            None => namespace.get_by_name(&self.name),
-        }
+    /// The same, for a request of a client.
+    #[must_use]
+    pub fn asked(mut self, stamp: &Stamp) -> Self {
+        self.about.request_id.clone_from(&stamp.request_id);
+        self.about.reader.clone_from(&stamp.reader);
+        self
     }
 
     /// Hands a request on as it is: its body goes by without being looked at.
-    pub async fn pass(&self, req: &Request, request_id: &str) -> Result<Response, Error> {
-        let has_body = matches!(req.method(), HttpMethod::Post | HttpMethod::Patch);
-        let body = req.inner().body().filter(|_| has_body).map(Into::into);
-        self.fetch(self.forward(req, body, request_id)?).await
+    pub async fn pass(&self, req: &Request) -> Result<Response, Error> {
+        let body = matches!(&*req.method, "POST" | "PATCH").then(|| req.stream()).flatten();
+        self.forward(req, body.map(Into::into)).await
     }
 
     /// Hands a request on, with a body of our own.
-    pub async fn send(&self, req: &Request, body: String, request_id: &str) -> Result<Response, Error> {
-        self.fetch(self.forward(req, Some(body.into()), request_id)?).await
+    pub async fn send(&self, req: &Request, body: String) -> Result<Response, Error> {
+        self.forward(req, Some(body.into())).await
+    }
+
+    async fn forward(&self, req: &Request, body: Option<JsValue>) -> Result<Response, Error> {
+        self.fetch(&req.target, self.init(&req.method, req.key())?, body).await
     }
 
     /// Asks for something that only objects ask each other for.
     pub async fn get(&self, path: &str) -> Result<Response, Error> {
-        self.fetch(self.request(path, HttpMethod::Get, None, "").map_err(internal)?).await
+        self.fetch(path, self.init("GET", None)?, None).await
     }
 
-    /// Tells an object something that only objects tell each other.
+    /// Tells an object something: what only objects tell each other, or an event.
     pub async fn post(&self, path: &str, body: String) -> Result<Response, Error> {
-        self.fetch(self.request(path, HttpMethod::Post, Some(body.into()), "").map_err(internal)?).await
+        self.fetch(path, self.init("POST", None)?, Some(body.into())).await
     }
 
     /// Asks an object to forget something, and to keep its answer under the keys.
     pub async fn delete(&self, path: &str, keys: &[Key]) -> Result<Response, Error> {
-        let mut request = self.request(path, HttpMethod::Delete, None, "").map_err(internal)?;
-        if let Some(key) = keys.first() {
-            let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, key.given()));
-            set.map_err(internal)?;
-        }
-        self.fetch(request).await
+        let key = keys.first().map(|key| key.given().to_string());
+        self.fetch(path, self.init("DELETE", key)?, None).await
     }
 
     /// Asks for an answer that was kept under a key.
     pub async fn kept(&self, path: &str, key: &str) -> Result<Response, Error> {
-        let mut request = self.request(path, HttpMethod::Get, None, "").map_err(internal)?;
-        request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, key)).map_err(internal)?;
-        self.fetch(request).await
-    }
-
-    /// A client's request, to be handed on.
-    pub fn forward(&self, req: &Request, body: Option<JsValue>, request_id: &str) -> Result<Request, Error> {
-        let request = self.request(&http::target(req), req.method(), body, request_id);
-        let mut request = request.map_err(internal)?;
-        if let Some(key) = http::header(req, IDEMPOTENCY_KEY) {
-            let set = request.headers_mut().and_then(|headers| headers.set(IDEMPOTENCY_KEY, &key));
-            set.map_err(internal)?;
-        }
-        Ok(request)
+        self.fetch(path, self.init("GET", Some(key.into()))?, None).await
     }
 
     /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.
-    pub async fn dial(&self, cursor: Option<&str>, request_id: &str) -> Result<Response, Error> {
-        let path = match cursor {
-            Some(cursor) => format!("/v1/sessions/{}/stream?after={cursor}", self.id),
-            None => format!("/v1/sessions/{}/stream", self.id),
+    pub async fn dial(&self, cursor: Option<&str>) -> Result<Response, Error> {
+        let after = cursor.map(|cursor| format!("?after={cursor}")).unwrap_or_default();
+        let mut init = self.init("GET", None)?;
+        init["headers"]["upgrade"] = "websocket".into();
+        self.fetch(&format!("/v1/sessions/{}/stream{after}", self.about.session), init, None).await
+    }
+
+    /// A request without a body.
+    fn init(&self, method: &str, key: Option<String>) -> Result<Value, Error> {
+        let about = Forwarded { key, ..self.about.clone() };
+        Ok(json!({"method": method, "headers": {FORWARDED: serde_json::to_string(&about).map_err(internal)?}}))
+    }
+
+    async fn fetch(&self, target: &str, init: Value, body: Option<JsValue>) -> Result<Response, Error> {
+        let asked = async {
+            let init = js::object(&init)?;
+            if let Some(body) = body {
+                js_sys::Reflect::set(&init, &"body".into(), &body)?;
+            }
+            let namespace: Namespace = js_sys::Reflect::get(&self.env, &self.binding.into())?.unchecked_into();
+            let options = self.hint.as_ref().map(|hint| js::object(&json!({"locationHint": hint})));
+            let stub = namespace.named(&self.name, &options.transpose()?.unwrap_or_default())?;
+            JsFuture::from(stub.fetch(&format!("https://session{target}"), &init)?).await
         };
-        let mut request = self.request(&path, HttpMethod::Get, None, request_id).map_err(internal)?;
-        request.headers_mut().and_then(|headers| headers.set("upgrade", "websocket")).map_err(internal)?;
-        self.fetch(request).await
-    }
-
-    /// Posts an event.
-    pub async fn post_event(&self, body: String, request_id: &str) -> Result<Response, Error> {
-        let path = format!("/v1/sessions/{}/events", self.id);
-        self.fetch(self.request(&path, HttpMethod::Post, Some(body.into()), request_id).map_err(internal)?).await
-    }
-
-    fn request(
-        &self,
-        path: &str,
-        method: HttpMethod,
-        body: Option<JsValue>,
-        request_id: &str,
-    ) -> worker::Result<Request> {
-        let headers = Headers::new();
-        headers.set(SESSION, &self.id)?;
-        headers.set(TENANT, self.name.split('/').next().unwrap_or_default())?;
-        headers.set(REQUEST_ID, request_id)?;
-        if let Some(token) = &self.token {
-            headers.set(TOKEN, token)?;
-            headers.set(ORIGIN, self.origin.as_deref().unwrap_or_default())?;
-        }
-        let mut init = RequestInit::new();
-        init.with_method(method).with_headers(headers).with_body(body);
-        Request::new_with_init(&format!("https://session{path}"), &init)
-    }
-
-    /// Asks.
-    pub async fn fetch(&self, request: Request) -> Result<Response, Error> {
-        let stub = self.stub().map_err(internal)?;
-        stub.fetch_with_request(request).await.map_err(|e| {
-            worker::console_error!("session {}: {e}", self.id);
+        asked.await.map(JsCast::unchecked_into).map_err(|e| {
+            worker::console_error!("{} {}: {}", self.binding.to_lowercase(), self.name, js::message(&e));
             Error::new(Code::Overloaded, "the session's object could not be reached; try again")
         })
     }

@@ -5,9 +5,11 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use worker::{Delay, Request, Response, WebsocketEvent};
+use web_sys::Response;
+use worker::{Delay, WebsocketEvent};
 
-use super::http;
+use super::bridge;
+use super::http::{self, Request, Stamp};
 use super::object::Object;
 use super::router::internal;
 use crate::api::Error;
@@ -20,24 +22,24 @@ struct Page {
 }
 
 /// Answers the request.
-pub async fn events(object: &Object, req: &Request, request_id: &str) -> Result<Response, Error> {
-    let wait = http::query(req).events()?.wait;
-    let mut answer = object.pass(req, request_id).await?;
-    if wait == 0 || answer.status_code() != 200 {
+pub async fn events(object: &Object, req: &Request, stamp: &Stamp) -> Result<Response, Error> {
+    let wait = req.query().events()?.wait;
+    let answer = object.pass(req).await?;
+    if wait == 0 || answer.status() != 200 {
         return Ok(answer);
     }
-    let text = answer.text().await.map_err(internal)?;
+    let text = http::text(&answer).await?;
     let page: Page = json::read(&text).map_err(internal)?;
-    if page.data.is_empty() && something_happens(object, &page.cursor, wait, request_id).await? {
-        return object.pass(req, request_id).await;
+    if page.data.is_empty() && something_happens(object, &page.cursor, wait).await? {
+        return object.pass(req).await;
     }
-    http::respond_json(text).map_err(internal)
+    stamp.respond_json(text).map(Into::into)
 }
 
 /// Waits until there is an event after `cursor`, or the time is up.
-async fn something_happens(object: &Object, cursor: &str, wait: u64, request_id: &str) -> Result<bool, Error> {
-    let answer = object.dial(Some(cursor), request_id).await?;
-    let Some(socket) = answer.websocket() else { return Ok(true) }; // a page, or an error that the next request tells
+async fn something_happens(object: &Object, cursor: &str, wait: u64) -> Result<bool, Error> {
+    let answer = object.dial(Some(cursor)).await?;
+    let Some(socket) = bridge::socket(answer) else { return Ok(true) }; // a page, or an error that the next request tells
     let mut events = socket.events().map_err(internal)?;
     socket.accept().map_err(internal)?;
     let mut limit = Delay::from(Duration::from_secs(wait)).fuse();

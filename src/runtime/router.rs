@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use worker::{Context, Env, FormEntry, Request, Response, event};
+use web_sys::Response;
+use worker::{Context, Env, FormEntry, event};
 
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SOURCE};
-use super::object::Object;
+use super::http::{self, REQUEST_ID, Request, Stamp};
+use super::object::{Forwarded, Object};
 use super::{body, clock, directory, poll, socket};
 use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Rate, Reply, Route};
 use crate::config::{Config, Lines};
@@ -18,103 +19,98 @@ use crate::session::{AgentId, Mint, SessionId};
 use crate::web;
 
 #[event(fetch)]
-async fn fetch(req: Request, env: Env, _ctx: Context) -> worker::Result<Response> {
+async fn fetch(req: Request, env: Env, _: Context) -> worker::Result<Response> {
     let began = clock::millis();
-    let given = http::header(&req, REQUEST_ID).filter(|id| is_plain(id));
+    let given = req.header(REQUEST_ID).filter(|id| is_plain(id));
     let request_id = given.unwrap_or_else(|| format!("req_{}", clock::Ids.uuid()));
-    let method = req.inner().method(); // as it was sent: the platform's own type takes any other for GET
-    let origin = http::header(&req, "origin");
-    let route = Route::parse(&method, &req.path());
+    let route = Route::parse(&req.method, req.path());
     let pattern = route.as_ref().map_or("", |(route, _)| route.pattern());
     let config = config(&env);
-    let allowed = |origin: &str| config.as_ref().ok()?.allowed_origin(origin).map(str::to_string);
-    let allowed = origin.as_deref().and_then(allowed);
-    let asked = Clone::clone(req.inner()); // the same request, not a copy of its body
-    let answer = if method == "OPTIONS" {
-        preflight(origin.is_some(), allowed.is_some())
+    let origin = req.header("origin");
+    let reader =
+        origin.as_deref().and_then(|origin| Some(config.as_ref().ok()?.allowed_origin(origin)?.to_string()));
+    let lines = config.as_ref().map_or(Lines::Requests, |config| config.log);
+    let stamp = Stamp { request_id, reader, began };
+    let answer = if req.method == "OPTIONS" {
+        preflight(origin.is_some(), &stamp)
     } else {
-        answer(req, &env, route, config.clone(), &request_id).await
+        answer(&req, &env, route, config, &stamp).await
     };
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
-            http::drain(asked).await;
-            http::respond(error.reply(&request_id))?
+            req.drain().await;
+            let refusal = stamp.respond(error.reply(&stamp.request_id));
+            refusal.map_err(|error| error.message)?.into()
         }
     };
-    let (status, took) = (answer.status_code(), clock::millis().saturating_sub(began));
-    if config.as_ref().map_or(Lines::Requests, |config| config.log) >= Lines::Requests {
-        log_request(&request_id, &method, pattern, status, took);
+    if lines >= Lines::Requests {
+        log_request(&stamp, &req.method, pattern, answer.status());
     }
-    let headers = answer.headers().clone();
-    headers.set(REQUEST_ID, &request_id)?;
-    headers.set("server-timing", &format!("total;dur={took}"))?;
-    http::protect(&headers, allowed.as_deref())?;
-    if status == 101 {
-        return Ok(answer); // its socket would not survive being taken apart
-    }
-    let (_, body) = answer.into_parts();
-    Ok(Response::builder().with_status(status).with_headers(headers).body(body))
+    Ok(answer)
 }
 
 /// One line per request, without content, addresses or credentials.
-fn log_request(request_id: &str, method: &str, route: &str, status: u16, ms: u64) {
-    let line = json!({"event": "request", "request_id": request_id, "method": method, "route": route,
-        "status": status, "ms": ms});
+fn log_request(stamp: &Stamp, method: &str, route: &str, status: u16) {
+    let line = json!({"event": "request", "request_id": stamp.request_id, "method": method, "route": route,
+        "status": status, "ms": stamp.took()});
     worker::console_log!("{line}");
 }
 
 /// A browser asks whether a page may ask.
-fn preflight(asked: bool, allowed: bool) -> Result<Response, Error> {
-    if asked && !allowed {
+fn preflight(asked: bool, stamp: &Stamp) -> Result<Response, Error> {
+    if asked && stamp.reader.is_none() {
         return Err(Error::new(Code::Forbidden, "pages of this origin are not allowed here (LAYBY_ORIGINS)"));
     }
-    http::respond_empty(204).map_err(internal)
+    stamp.respond_empty(204).map(Into::into)
 }
 
 async fn answer(
-    req: Request,
+    req: &Request,
     env: &Env,
     route: Result<(Route, Method), Error>,
     config: Result<Rc<Config>, Error>,
-    request_id: &str,
+    stamp: &Stamp,
 ) -> Result<Response, Error> {
     let (route, method) = route?;
     match route {
-        Route::Health => return respond(&json!({"status": "ok"})),
+        Route::Health => return respond(stamp, &json!({"status": "ok"})),
         Route::Web(path) => {
             let page = web::page(path).ok_or_else(|| internal("a page is missing"))?;
-            return http::respond_page(page).map_err(internal);
+            return stamp.respond_page(page).map(Into::into);
         }
-        Route::Document => return http::respond_json(api::OPENAPI.to_string()).map_err(internal),
+        Route::Document => return stamp.respond_json(api::OPENAPI.to_string()).map(Into::into),
         _ => {}
     }
     let config = config?;
-    let caller = Caller::of(&req, &route, &config)?;
+    let caller = Caller::of(req, &route, &config)?;
     LIMITS.with_borrow_mut(|limits| limits.take(&caller.counted(&route), config.tenant_rate, clock::millis()))?;
     let Some(id) = route.session() else {
         let Caller::Tenant(tenant) = caller else { return Err(Error::forbidden()) };
         if route == Route::Info {
-            return respond(&api::info(&config.features()));
+            return respond(stamp, &api::info(&config.features()));
         }
-        return tenants(req, &route, method, env, &tenant, request_id).await;
+        return tenants(req, &route, method, env, &tenant, stamp).await;
     };
     if !is_session_id(id) {
         return Err(Error::no_session(id));
     }
-    let object = Object::named(env, &format!("{}/{id}", caller.tenant()));
-    let object = Object { token: caller.token(), origin: http::origin(&req), ..object };
+    let mut object = Object::named(env, &format!("{}/{id}", caller.tenant())).asked(stamp);
+    if let Caller::Token(_, token) = &caller {
+        object.about.token = Some(token.clone());
+        object.about.origin = req.origin();
+    }
     match (&route, method) {
-        (Route::Fork(_), _) if object.token.is_some() => Err(Error::forbidden()),
-        (Route::Fork(_), _) => fork(object, req, caller.tenant(), request_id).await,
-        (Route::Stream(_), _) => body::stream(object, &req, &config, request_id).await,
-        (Route::Socket(_), _) => socket::socket(object, &req, &config, request_id).await,
-        (Route::Events(_), Method::Get) => poll::events(&object, &req, request_id).await,
+        (Route::Fork(_), _) if object.about.token.is_some() => Err(Error::forbidden()),
+        (Route::Fork(_), _) => fork(object, req, caller.tenant()).await,
+        (Route::Stream(_), _) => body::stream(object, req, &config, stamp).await,
+        (Route::Socket(_), _) => socket::socket(object, req, &config, stamp).await,
+        (Route::Events(_), Method::Get) => poll::events(&object, req, stamp).await,
         (_, method) => {
             if matches!(method, Method::Post | Method::Patch) {
-                http::must_be_json(&req)?;
+                req.must_be_json()?;
             }
-            object.pass(&req, request_id).await
+            object.pass(req).await
         }
     }
 }
@@ -130,11 +126,11 @@ enum Caller {
 impl Caller {
     fn of(req: &Request, route: &Route, config: &Config) -> Result<Self, Error> {
         config.must_be_set_up()?;
-        let header = http::header(req, "authorization");
+        let header = req.header("authorization");
         let bearer = header.as_deref().and_then(|header| header.strip_prefix("Bearer ")).map(str::trim);
         // An EventSource and a browser's WebSocket cannot send headers.
         let query = match route {
-            Route::Stream(_) | Route::Socket(_) => http::query(req).get("access_token").map(str::to_string),
+            Route::Stream(_) | Route::Socket(_) => req.query().get("access_token").map(str::to_string),
             _ => None,
         };
         let token = match (bearer, query) {
@@ -168,13 +164,6 @@ impl Caller {
             Caller::Tenant(tenant) | Caller::Token(tenant, _) => tenant,
         }
     }
-
-    fn token(&self) -> Option<String> {
-        match self {
-            Caller::Tenant(_) => None,
-            Caller::Token(_, token) => Some(token.clone()),
-        }
-    }
 }
 
 /// How often each tenant, and the holders of each session's tokens, have asked, as far as this isolate knows.
@@ -197,26 +186,26 @@ impl Limits {
     }
 }
 
-fn respond(body: &Value) -> Result<Response, Error> {
-    http::respond(Reply::json(200, body)).map_err(internal)
+fn respond(stamp: &Stamp, body: &Value) -> Result<Response, Error> {
+    stamp.respond(Reply::json(200, body)).map(Into::into)
 }
 
 /// What is about a tenant and not about one session.
 async fn tenants(
-    req: Request,
+    req: &Request,
     route: &Route,
     method: Method,
     env: &Env,
     tenant: &str,
-    request_id: &str,
+    stamp: &Stamp,
 ) -> Result<Response, Error> {
     if (route, method) == (&Route::Sessions, Method::Post) {
-        return create(req, env, tenant, request_id).await;
+        return create(req, env, tenant, stamp).await;
     }
     if matches!(method, Method::Post | Method::Patch) {
-        http::must_be_json(&req)?;
+        req.must_be_json()?;
     }
-    Object::directory(env, tenant).pass(&req, request_id).await
+    Object::directory(env, tenant).asked(stamp).pass(req).await
 }
 
 /// What the object of a new session is told.
@@ -233,8 +222,8 @@ pub struct NewSession {
 }
 
 /// A session whose agent comes as a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
-async fn create_bundled(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> Result<Response, Error> {
-    let form = http::form(&mut req).await?;
+async fn create_bundled(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -> Result<Response, Error> {
+    let form = req.form().await?;
     let gz = match form.get("bundle") {
         Some(FormEntry::File(file)) => file.bytes().await.map_err(internal)?,
         _ => return Err(Error::invalid("bundle", "the form needs a file `bundle`, a .tar.gz")),
@@ -254,11 +243,11 @@ async fn create_bundled(mut req: Request, env: &Env, tenant: &str, request_id: &
     let answer = json!({"agent_id": id, "agent_name": agent.name});
     let record = AgentRecord { id, version: 1, created_at: now, updated_at: now, agent };
     let envelope = NewSession { tenant: tenant.to_string(), body, agent: Some(record), bundled: true };
-    let mut made = make(&req, env, &envelope, new.location_hint, request_id).await?;
-    if made.status_code() != 201 {
+    let made = make(req, env, &envelope, new.location_hint, stamp).await?;
+    if made.status() != 201 {
         return Ok(made);
     }
-    let snapshot: Value = json::read(&made.text().await.map_err(internal)?).map_err(internal)?;
+    let snapshot: Value = json::read(&http::text(&made).await?).map_err(internal)?;
     let mut body = answer;
     if let Some(body) = body.as_object_mut() {
         body.insert("session_id".into(), snapshot.get("id").cloned().unwrap_or_default());
@@ -269,15 +258,15 @@ async fn create_bundled(mut req: Request, env: &Env, tenant: &str, request_id: &
             reply = reply.with(name, value);
         }
     }
-    http::respond(reply).map_err(internal)
+    stamp.respond(reply).map(Into::into)
 }
 
-async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> Result<Response, Error> {
-    if http::is_form(&req) {
-        return create_bundled(req, env, tenant, request_id).await;
+async fn create(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -> Result<Response, Error> {
+    if req.is_form() {
+        return create_bundled(req, env, tenant, stamp).await;
     }
-    http::must_be_json(&req)?;
-    let body = http::body(&mut req).await?;
+    req.must_be_json()?;
+    let body = req.body().await?;
     // Refused here already, so that a bad request makes no object.
     let new = api::create(&body)?;
     let agent = match &new.agent_id {
@@ -285,7 +274,7 @@ async fn create(mut req: Request, env: &Env, tenant: &str, request_id: &str) -> 
         None => None,
     };
     let envelope = NewSession { tenant: tenant.to_string(), body, agent, bundled: false };
-    make(&req, env, &envelope, new.location_hint, request_id).await
+    make(req, env, &envelope, new.location_hint, stamp).await
 }
 
 /// Has the object of a new session make it.
@@ -294,16 +283,17 @@ async fn make(
     env: &Env,
     envelope: &NewSession,
     hint: Option<String>,
-    request_id: &str,
+    stamp: &Stamp,
 ) -> Result<Response, Error> {
     let tenant = &envelope.tenant;
     // A keyed request finds the session that it made the first time.
-    let id = match http::header(req, IDEMPOTENCY_KEY) {
+    let id = match req.key() {
         Some(key) => format!("sess_{}", api::session_hex(tenant, &key)),
         None => SessionId::mint(&mut clock::Ids).0,
     };
-    let object = Object { hint, ..Object::named(env, &format!("{tenant}/{id}")) };
-    object.send(req, serde_json::to_string(envelope).map_err(internal)?, request_id).await
+    let mut object = Object::named(env, &format!("{tenant}/{id}")).asked(stamp);
+    object.hint = hint;
+    object.send(req, serde_json::to_string(envelope).map_err(internal)?).await
 }
 
 /// An agent of the tenant, secrets included.
@@ -315,30 +305,31 @@ async fn agent(env: &Env, tenant: &str, id: &AgentId) -> Result<AgentRecord, Err
     if !id.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Err(missing());
     }
-    let mut answer = Object::directory(env, tenant).get(&format!("{}{id}", directory::AGENTS)).await?;
-    match answer.status_code() {
-        200 => json::read(&answer.text().await.map_err(internal)?).map_err(internal),
+    let answer = Object::directory(env, tenant).get(&format!("{}{id}", directory::AGENTS)).await?;
+    match answer.status() {
+        200 => json::read(&http::text(&answer).await?).map_err(internal),
         404 => Err(missing()),
         status => Err(Error::relayed(status, "")),
     }
 }
 
 /// Asks the object of a new session to become a copy of `source`.
-async fn fork(source: Object, mut req: Request, tenant: &str, request_id: &str) -> Result<Response, Error> {
-    if http::header(&req, "content-type").is_some() {
-        http::must_be_json(&req)?;
+async fn fork(source: Object, req: &Request, tenant: &str) -> Result<Response, Error> {
+    if req.header("content-type").is_some() {
+        req.must_be_json()?;
     }
-    let body = http::body(&mut req).await?;
+    let body = req.body().await?;
     api::fork(&body)?;
-    let key = http::header(&req, IDEMPOTENCY_KEY);
-    let id = match &key {
-        Some(key) => format!("sess_{}", api::session_hex(tenant, &format!("fork {} {key}", source.id))),
+    let session = match req.key() {
+        Some(key) => {
+            format!("sess_{}", api::session_hex(tenant, &format!("fork {} {key}", source.about.session)))
+        }
         None => SessionId::mint(&mut clock::Ids).0,
     };
-    let copy = Object { name: format!("{tenant}/{id}"), id, ..source.clone() };
-    let mut request = copy.forward(&req, Some(body.into()), request_id)?;
-    request.headers_mut().and_then(|headers| headers.set(SOURCE, &source.name)).map_err(internal)?;
-    copy.fetch(request).await
+    let mut copy = source.clone();
+    copy.name = format!("{tenant}/{session}");
+    copy.about = Forwarded { session, source: Some(source.name), ..source.about };
+    copy.send(req, body).await
 }
 
 /// The deployment's settings, read once: they are the same for all that an isolate ever does.

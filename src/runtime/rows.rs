@@ -1,7 +1,7 @@
 //! A thin layer over the platform's SQL: rows of text and numbers, errors in our words, and a count of what is billed.
 //!
-//! Arguments and rows cross between Rust and JavaScript as one JSON text each: a crossing costs as much as a hundred
-//! bytes of JSON, and value by value a query would have dozens (see `bench`).
+//! Arguments and rows cross between Rust and JavaScript as one JSON text each (see `js`): value by value a query would
+//! have dozens of crossings.
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use wasm_bindgen::prelude::*;
 use worker::Storage;
 
+use super::js;
 use crate::session::Unreadable;
 
 /// Between columns, and between rows, of a joined text.
@@ -64,14 +65,6 @@ extern "C" {
 
     #[wasm_bindgen(method, getter, js_name = rowsWritten)]
     fn rows_written(this: &Cursor) -> u32;
-
-    type TextEncoder;
-
-    #[wasm_bindgen(constructor)]
-    fn new() -> TextEncoder;
-
-    #[wasm_bindgen(method)]
-    fn encode(this: &TextEncoder, text: &js_sys::JsString) -> js_sys::Uint8Array;
 
     #[wasm_bindgen(catch, js_namespace = Array, js_name = from)]
     fn collect(iterator: &JsValue) -> Result<JsValue, JsValue>;
@@ -144,7 +137,7 @@ impl Sql {
     }
 
     fn exec(&self, query: &str, args: Vec<Value>) -> Result<Cursor, Unreadable> {
-        let args = js_sys::JSON::parse(&Value::Array(args).to_string()).map_err(|e| failed(&e))?;
+        let args = js::object(&Value::Array(args)).map_err(|e| failed(&e))?;
         self.inner.exec(query, &args).map_err(|e| failed(&e))
     }
 
@@ -164,13 +157,9 @@ impl Sql {
     }
 }
 
-/// A text that may be long. `wasm-bindgen` would copy it letter by letter as far as it is ASCII.
+/// A text that may be long.
 fn string(text: &js_sys::JsString) -> Result<String, Unreadable> {
-    thread_local! {
-        static ENCODER: TextEncoder = TextEncoder::new();
-    }
-    let bytes = ENCODER.with(|encoder| encoder.encode(text)).to_vec();
-    String::from_utf8(bytes).map_err(|e| Unreadable::Storage(e.to_string()))
+    String::from_utf8(js::string(text)).map_err(|e| Unreadable::Storage(e.to_string()))
 }
 
 /// A number as a query's argument.
@@ -184,8 +173,7 @@ pub fn text(text: impl Into<String>) -> Value {
 }
 
 fn failed(e: &JsValue) -> Unreadable {
-    let message = e.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{e:?}"), |e| e.message().into());
-    Unreadable::Storage(message)
+    Unreadable::Storage(js::message(e))
 }
 
 fn unreadable(e: serde_json::Error) -> Unreadable {

@@ -7,13 +7,12 @@
 use std::rc::Rc;
 
 use worker::{
-    DurableObject, Env, Request, Response, State, WebSocket, WebSocketIncomingMessage, WebSocketPair,
-    durable_object,
+    DurableObject, Env, Response, State, WebSocket, WebSocketIncomingMessage, WebSocketPair, durable_object,
 };
 
 use super::driver::Driver;
-use super::http::{self, IDEMPOTENCY_KEY, REQUEST_ID, SESSION, SOURCE, TENANT};
-use super::object::Object;
+use super::http::{Request, Stamp};
+use super::object::{Forwarded, Object};
 use super::router::NewSession;
 use super::{clock, fork, router};
 use crate::api::{self, Code, Error, Key, Method, Need, Reply, Route, SessionInfo};
@@ -37,12 +36,15 @@ impl DurableObject for Session {
         Self { driver: Rc::new(Driver::new(state, env.clone())), env }
     }
 
-    async fn fetch(&self, req: Request) -> worker::Result<Response> {
-        let request_id = http::header(&req, REQUEST_ID).unwrap_or_default();
-        match self.answer(req).await {
-            Ok(answer) => Ok(answer),
-            Err(error) => http::respond(error.reply(&request_id)),
-        }
+    async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
+        let req = Request::from(req);
+        let about = Forwarded::of(&req);
+        let stamp = about.stamp();
+        let answer = match self.answer(&req, &about, &stamp).await {
+            Err(error) => stamp.respond(error.reply(&about.request_id)),
+            answer => answer,
+        };
+        answer.map_err(|error| error.message.into())
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
@@ -67,41 +69,38 @@ impl DurableObject for Session {
 }
 
 impl Session {
-    async fn answer(&self, mut req: Request) -> Result<Response, Error> {
-        let id = http::header(&req, SESSION).unwrap_or_default();
-        let query = http::query(&req);
-        let key = http::header(&req, IDEMPOTENCY_KEY);
-        let key = key.as_deref();
+    async fn answer(&self, req: &Request, about: &Forwarded, stamp: &Stamp) -> Result<Response, Error> {
+        let (id, query) = (about.session.clone(), req.query());
+        let key = about.key.as_deref();
         let driver = &self.driver;
         if req.path() == fork::LOG {
             driver.wake(&id)?;
-            return respond(driver.export(&query)?);
+            return stamp.respond(driver.export(&query)?);
         }
-        let (route, method) = Route::parse(req.method().as_ref(), &req.path())?;
-        let body = http::body_of(method, &mut req).await?;
+        let (route, method) = Route::parse(&req.method, req.path())?;
+        let body = req.body_of(method).await?;
         if let Route::Sessions | Route::Fork(_) = route {
             let location = format!("/v1/sessions/{id}");
-            let made = match http::header(&req, SOURCE) {
+            let made = match &about.source {
                 None => self.create(SessionId(id), &body, key).await?,
                 Some(source) => {
-                    let source = Object::named(&self.env, &source);
+                    let source = Object::named(&self.env, source);
                     driver.fork(SessionId(id), &source, &body, &Key::of("fork", key, &body)?).await?
                 }
             };
-            return respond(made.with("location", location));
+            return stamp.respond(made.with("location", location));
         }
         if let (Err(gone), Some(key), Method::Delete) = (driver.wake(&id), key, method)
             && gone.code == Code::NotFound
         {
-            let tenant = http::header(&req, TENANT).unwrap_or_default();
-            return respond(driver.goodbye(&id, &tenant, key).await?);
+            return stamp.respond(driver.goodbye(&id, &about.tenant, key).await?);
         }
         driver.wake(&id)?;
         if driver.is_over() {
             driver.delete(&[]).await?;
             return Err(Error::no_session(&id));
         }
-        let caller = driver.caller(&req)?;
+        let caller = driver.caller(about)?;
         let event = matches!((&route, method), (Route::Events(_), Method::Post));
         if let Some(claims) = caller.as_ref().filter(|_| !event) {
             let tool = match &route {
@@ -167,7 +166,7 @@ impl Session {
                 return Err(Error::no_session(&id));
             }
         };
-        respond(reply)
+        stamp.respond(reply)
     }
 
     async fn create(&self, id: SessionId, envelope: &str, key: Option<&str>) -> Result<Reply, Error> {
@@ -209,8 +208,4 @@ impl Session {
         self.driver.attach(&pair.server, &batch.text).map_err(router::internal)?;
         Response::from_websocket(pair.client).map_err(router::internal)
     }
-}
-
-fn respond(reply: Reply) -> Result<Response, Error> {
-    http::respond(reply).map_err(router::internal)
 }

@@ -5,10 +5,11 @@
 use futures::channel::oneshot;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use worker::{Request, Response, WebSocket, WebSocketPair, WebsocketEvent};
+use web_sys::Response;
+use worker::{ResponseBuilder, WebSocket, WebSocketPair, WebsocketEvent};
 
 use super::bridge::{self, Bridge, Sink};
-use super::http;
+use super::http::{self, Request, Stamp};
 use super::object::Object;
 use super::router::internal;
 use crate::api::{self, Code, Error, MAX_BODY};
@@ -17,23 +18,25 @@ use crate::session::SessionId;
 use crate::sse;
 
 /// Answers the request.
-pub async fn socket(object: Object, req: &Request, config: &Config, request_id: &str) -> Result<Response, Error> {
-    if http::header(req, "upgrade").is_none_or(|upgrade| !upgrade.eq_ignore_ascii_case("websocket")) {
+pub async fn socket(object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
+    if req.header("upgrade").is_none_or(|upgrade| !upgrade.eq_ignore_ascii_case("websocket")) {
         return Err(Error::new(Code::InvalidInput, "this route is a WebSocket: send Upgrade: websocket"));
     }
     let cursor = bridge::cursor(req)?;
-    let first = object.dial(cursor.as_deref(), request_id).await?;
-    if first.status_code() >= 400 {
+    let first = object.dial(cursor.as_deref()).await?;
+    if first.status() >= 400 {
         return Ok(first);
     }
     let pair = WebSocketPair::new().map_err(internal)?;
     let (alive, gone) = oneshot::channel();
-    let inbox = Inbox { object: object.clone(), socket: pair.server.clone(), request_id: request_id.into() };
+    let inbox = Inbox { object: object.clone(), socket: pair.server.clone() };
     worker::wasm_bindgen_futures::spawn_local(inbox.run(alive));
     let sink = Messages { socket: pair.server };
-    let bridge = Bridge { object, sink, cursor, request_id: request_id.into(), heartbeat: config.heartbeat };
+    let bridge = Bridge { object, sink, cursor, heartbeat: config.heartbeat };
     worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()));
-    Response::from_websocket(pair.client).map_err(internal)
+    let headers = stamp.headers([]).map_err(internal)?;
+    let answer = ResponseBuilder::new().with_status(101).with_headers(headers).with_websocket(pair.client);
+    Ok(answer.empty().into())
 }
 
 /// The bridge's end of the client's socket.
@@ -67,7 +70,6 @@ impl Sink for Messages {
 struct Inbox {
     object: Object,
     socket: WebSocket,
-    request_id: String,
 }
 
 impl Inbox {
@@ -91,7 +93,7 @@ impl Inbox {
         let (status, body) = match self.post(text, &mut reference).await {
             Ok(answer) => answer,
             Err(error) => {
-                let reply = error.reply(&self.request_id);
+                let reply = error.reply(&self.object.about.request_id);
                 (reply.status, reply.body)
             }
         };
@@ -105,8 +107,8 @@ impl Inbox {
         }
         let mut event = api::object(text)?;
         *reference = event.remove("ref").unwrap_or_default();
-        let mut answer = self.object.post_event(Value::Object(event).to_string(), &self.request_id).await?;
-        let status = answer.status_code();
-        Ok((status, answer.text().await.map_err(internal)?))
+        let path = format!("/v1/sessions/{}/events", self.object.about.session);
+        let answer = self.object.post(&path, Value::Object(event).to_string()).await?;
+        Ok((answer.status(), http::text(&answer).await?))
     }
 }

@@ -1,7 +1,8 @@
-//! A session's storage: the log, a few cells (state, session, checkpoint), and the chunks of large bodies.
+//! A session's storage: the log, a few cells (session, checkpoint), and the chunks of large bodies.
 //!
-//! Always true: a step's records and its state row are written in one synchronous block, so they live or die together;
-//! a session that was never made has no tables; no row holds more than 1.8 MB. `context` marks what the model is shown,
+//! Always true: a step's records and its state row are written in one statement, or in one transaction where one cannot
+//! hold them, so they live or die together; for that the state is a row of the log, before all records; a session that
+//! was never made has no tables; no row holds more than 1.8 MB. `context` marks what the model is shown,
 //! `listed` what is an item of the transcript. Calls alone have an index, since every new one is looked for; others would
 //! cost a row per record, and the few look-ups by item id are rare.
 
@@ -26,9 +27,12 @@ use crate::session::{
 
 /// The largest body, in bytes, that stays in its row.
 const CHUNK: usize = 1_000_000;
-/// Columns of a record's row, and the rows that one statement writes: SQLite binds at most 100 values on this platform.
+/// Columns of a record's row, and the rows that one statement writes beside the state: SQLite binds at most 100 values on
+/// this platform.
 const COLUMNS: usize = 10;
-const ROWS: usize = 10;
+const ROWS: usize = 9;
+/// The state's row. `part` and the columns after it keep it out of everything that looks for records.
+const STATE: &str = "(-1, 'state', 0, 0, NULL, NULL, NULL, 0, ?, NULL)";
 /// The largest checkpoint, in bytes.
 const CHECKPOINT: usize = 1_800_000;
 
@@ -102,7 +106,8 @@ impl Store {
             return Ok(None);
         }
         let (mut head, mut state, mut checkpoint, mut listed) = (None, None, None, false);
-        for mut row in self.sql.query("SELECT name, value FROM cell", Vec::new())? {
+        let cells = "SELECT name, value FROM cell UNION ALL SELECT 'state', entry FROM log WHERE seq = -1";
+        for mut row in self.sql.query(cells, Vec::new())? {
             match row.text().as_str() {
                 "session" => head = Some(cell::<Head>(&row.text())?),
                 "state" => state = Some(cell::<State>(&row.text())?),
@@ -142,9 +147,8 @@ impl Store {
     ) -> Result<(), Unreadable> {
         self.prepare()?;
         self.sql.atomically(|| {
-            self.import(records)?;
-            self.set_info(id, info)?;
-            self.set("state", state)
+            self.write(records, state)?;
+            self.set_info(id, info)
         })?;
         self.forget();
         Ok(())
@@ -162,15 +166,17 @@ impl Store {
 
     /// Takes records over that lead to no state yet.
     pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
-        records.chunks(ROWS).try_for_each(|records| self.insert(records))
+        records.chunks(ROWS).try_for_each(|records| self.insert(records, None))
     }
 
     /// Appends records together with the state that they lead to.
     pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
-        self.sql.atomically(|| {
-            self.import(records)?;
-            self.set("state", state)
-        })?;
+        let large = |record: &Record| record.entry.item().is_some_and(|item| item.body.len() > CHUNK);
+        if records.len() > ROWS || records.iter().any(large) {
+            self.sql.atomically(|| self.write(records, state))?;
+        } else {
+            self.write(records, state)?;
+        }
         self.recent.borrow_mut().push(records);
         Ok(())
     }
@@ -179,7 +185,7 @@ impl Store {
     pub fn checkpoint(&self, state: &State, open: &[Open]) -> Result<(), Unreadable> {
         let Phase::Sampling { at, .. } = &state.phase else { return Ok(()) };
         let checkpoint = Checkpoint { at: *at, items: open.to_vec() };
-        let value = serde_json::to_string(&checkpoint).map_err(|e| Unreadable::Storage(e.to_string()))?;
+        let value = to_json(&checkpoint)?;
         if value.len() <= CHECKPOINT { self.set_text("open", value) } else { Ok(()) }
     }
 
@@ -285,15 +291,30 @@ impl Store {
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
-    fn insert(&self, records: &[Record]) -> Result<(), Unreadable> {
-        let mut args = Vec::with_capacity(records.len().saturating_mul(COLUMNS));
+    /// Writes records and the state that they lead to, the latter with the last of them.
+    fn write(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
+        let (first, last) = records.split_at(records.len().saturating_sub(ROWS));
+        self.import(first)?;
+        self.insert(last, Some(state))
+    }
+
+    fn insert(&self, records: &[Record], state: Option<&State>) -> Result<(), Unreadable> {
+        let mut args = Vec::with_capacity(records.len().saturating_mul(COLUMNS).saturating_add(1));
         for record in records {
             args.extend(self.columns(record)?);
         }
-        let rows = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()].join(", ");
-        let sql =
-            "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body) VALUES";
-        self.sql.run(&format!("{sql} {rows}"), args)
+        let mut rows = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
+        if let Some(state) = state {
+            args.push(text(to_json(state)?));
+            rows.push(STATE);
+        }
+        // A record that is there already is an error: it may not become NULL.
+        let sql = format!(
+            "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body) VALUES {}
+            ON CONFLICT (seq) DO UPDATE SET entry = CASE WHEN excluded.seq < 0 THEN excluded.entry END",
+            rows.join(", ")
+        );
+        self.sql.run(&sql, args)
     }
 
     /// A record's row. A body that is too large for it goes elsewhere.
@@ -308,7 +329,6 @@ impl Store {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
             self.sql.run("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
         }
-        let json = serde_json::to_string(entry).map_err(|e| Unreadable::Storage(e.to_string()))?;
         Ok([
             number(record.seq.0),
             text(part(entry)),
@@ -318,7 +338,7 @@ impl Store {
             entry.call_id().map(ToString::to_string).into(),
             entry.held().map(|seq| seq.0).into(),
             number(chunks.len() as u64),
-            text(json),
+            text(to_json(entry)?),
             body.filter(|_| chunks.is_empty()).into(),
         ])
     }
@@ -344,7 +364,7 @@ impl Store {
     }
 
     fn set(&self, name: &str, value: &impl Serialize) -> Result<(), Unreadable> {
-        self.set_text(name, serde_json::to_string(value).map_err(|e| Unreadable::Storage(e.to_string()))?)
+        self.set_text(name, to_json(value)?)
     }
 
     fn set_text(&self, name: &str, value: String) -> Result<(), Unreadable> {
@@ -429,6 +449,10 @@ fn chunks(body: &str) -> Vec<&str> {
         rest = more;
     }
     chunks
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, Unreadable> {
+    serde_json::to_string(value).map_err(|e| Unreadable::Storage(e.to_string()))
 }
 
 fn cell<T: DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
