@@ -65,6 +65,7 @@ fn preflight(asked: bool, stamp: &Stamp) -> Result<Response, Error> {
     stamp.respond_empty(204).map(Into::into)
 }
 
+/// What is not asked all the time has a box: its code and its memory are its own, and what is asked all the time is small.
 async fn answer(
     req: &Request,
     env: &Env,
@@ -90,7 +91,7 @@ async fn answer(
         if route == Route::Info {
             return respond(stamp, &api::info(&config.features()));
         }
-        return tenants(req, &route, method, env, &tenant, stamp).await;
+        return Box::pin(tenants(req, &route, method, env, &tenant, stamp)).await;
     };
     if !is_session_id(id) {
         return Err(Error::no_session(id));
@@ -102,10 +103,10 @@ async fn answer(
     }
     match (&route, method) {
         (Route::Fork(_), _) if object.about.token.is_some() => Err(Error::forbidden()),
-        (Route::Fork(_), _) => fork(object, req, caller.tenant()).await,
-        (Route::Stream(_), _) => body::stream(object, req, &config, stamp).await,
-        (Route::Socket(_), _) => socket::socket(object, req, &config, stamp).await,
-        (Route::Events(_), Method::Get) => poll::events(&object, req, stamp).await,
+        (Route::Fork(_), _) => Box::pin(fork(object, req, caller.tenant())).await,
+        (Route::Stream(_), _) => Box::pin(body::stream(object, req, &config, stamp)).await,
+        (Route::Socket(_), _) => Box::pin(socket::socket(object, req, &config, stamp)).await,
+        (Route::Events(_), Method::Get) => Box::pin(poll::events(&object, req, stamp)).await,
         (_, method) => {
             if matches!(method, Method::Post | Method::Patch) {
                 req.must_be_json()?;
@@ -263,7 +264,7 @@ async fn create_bundled(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -
 
 async fn create(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -> Result<Response, Error> {
     if req.is_form() {
-        return create_bundled(req, env, tenant, stamp).await;
+        return Box::pin(create_bundled(req, env, tenant, stamp)).await;
     }
     req.must_be_json()?;
     let body = req.body().await?;

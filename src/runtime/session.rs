@@ -82,10 +82,11 @@ impl Session {
         if let Route::Sessions | Route::Fork(_) = route {
             let location = format!("/v1/sessions/{id}");
             let made = match &about.source {
-                None => self.create(SessionId(id), &body, key).await?,
+                None => Box::pin(self.create(SessionId(id), &body, key)).await?,
                 Some(source) => {
                     let source = Object::named(&self.env, source);
-                    driver.fork(SessionId(id), &source, &body, &Key::of("fork", key, &body)?).await?
+                    let keys = Key::of("fork", key, &body)?;
+                    Box::pin(driver.fork(SessionId(id), &source, &body, &keys)).await?
                 }
             };
             return stamp.respond(made.with("location", location));
@@ -93,11 +94,11 @@ impl Session {
         if let (Err(gone), Some(key), Method::Delete) = (driver.wake(&id), key, method)
             && gone.code == Code::NotFound
         {
-            return stamp.respond(driver.goodbye(&id, &about.tenant, key).await?);
+            return stamp.respond(Box::pin(driver.goodbye(&id, &about.tenant, key)).await?);
         }
         driver.wake(&id)?;
         if driver.is_over() {
-            driver.delete(&[]).await?;
+            Box::pin(driver.delete(&[])).await?;
             return Err(Error::no_session(&id));
         }
         let caller = driver.caller(about)?;
@@ -113,7 +114,8 @@ impl Session {
             (Route::Tokens(_), Method::Post) => driver.make_token(&body, &Key::of("tokens", key, &body)?)?,
             (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?)?,
             (Route::Session(_), Method::Delete) => {
-                driver.delete(&Key::of(&format!("delete {id}"), key, &id)?).await?
+                let keys = Key::of(&format!("delete {id}"), key, &id)?;
+                Box::pin(driver.delete(&keys)).await?
             }
             (Route::Session(_), Method::Patch) => {
                 driver.patch(api::patch(&body)?, &Key::of("patch", key, &body)?)?
