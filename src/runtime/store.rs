@@ -1,7 +1,8 @@
-//! A session's storage: the log, a few cells (session, checkpoint), and the chunks of large bodies.
+//! A session's storage: the log, whose first rows are what is kept beside it (state, session, checkpoint), and the chunks
+//! of large bodies.
 //!
 //! Always true: a step's records and its state row are written in one statement, or in one transaction where one cannot
-//! hold them, so they live or die together; for that the state is a row of the log, before all records; a session that
+//! hold them, so they live or die together; a session that
 //! was never made has no tables; no row holds more than 1.8 MB. `context` marks what the model is shown,
 //! `listed` what is an item of the transcript. Calls alone have an index, since every new one is looked for; others would
 //! cost a row per record, and the few look-ups by item id are rare.
@@ -27,12 +28,10 @@ use crate::session::{
 
 /// The largest body, in bytes, that stays in its row.
 const CHUNK: usize = 1_000_000;
-/// Columns of a record's row, and the rows that one statement writes beside the state: SQLite binds at most 100 values on
-/// this platform.
+/// Columns of a record's row, and the rows that one statement writes, besides some that are kept: SQLite binds at most 100
+/// values on this platform.
 const COLUMNS: usize = 10;
 const ROWS: usize = 9;
-/// The state's row. `part` and the columns after it keep it out of everything that looks for records.
-const STATE: &str = "(-1, 'state', 0, 0, NULL, NULL, NULL, 0, ?, NULL)";
 /// The largest checkpoint, in bytes.
 const CHECKPOINT: usize = 1_800_000;
 
@@ -41,11 +40,31 @@ const CHUNKS: &str = "
     CREATE TABLE IF NOT EXISTS chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
 ";
 const SCHEMA: &str = "
-    CREATE TABLE IF NOT EXISTS cell (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
         item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
     CREATE INDEX IF NOT EXISTS call ON log (call_id) WHERE part = 'call';
 ";
+
+/// What is kept beside the records, each in a row of its own before the first of them. `part` and the columns after it
+/// keep these rows out of everything that looks for records.
+#[derive(Clone, Copy)]
+enum Kept {
+    State = 1,
+    Session = 2,
+    /// The open items as of the last checkpoint.
+    Open = 3,
+    /// That the directory has heard of the session.
+    Listed = 4,
+}
+
+impl Kept {
+    /// A row, as values of an insert: its place and its text.
+    const ROW: &str = "(?, 'kept', 0, 0, NULL, NULL, NULL, 0, ?, NULL)";
+
+    fn with(self, value: &impl Serialize) -> Result<(i64, String), Unreadable> {
+        Ok((-(self as i64), to_json(value)?))
+    }
+}
 
 /// The storage of one session's object.
 #[derive(Clone)]
@@ -79,6 +98,12 @@ struct Head {
     info: SessionInfo,
 }
 
+impl Head {
+    fn of(id: &SessionId, info: &SessionInfo) -> Self {
+        Self { id: id.clone(), info: info.clone() }
+    }
+}
+
 impl<'de> Deserialize<'de> for Head {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let mut of = json::Fields::deserialize(input)?;
@@ -101,18 +126,17 @@ impl Store {
 
     /// Reads what is needed to go on; none if the session was never made.
     pub fn load(&self) -> Result<Option<Stored>, Unreadable> {
-        let made = self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'cell'", Vec::new())?;
+        let made = self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'log'", Vec::new())?;
         if made.is_empty() {
             return Ok(None);
         }
         let (mut head, mut state, mut checkpoint, mut listed) = (None, None, None, false);
-        let cells = "SELECT name, value FROM cell UNION ALL SELECT 'state', entry FROM log WHERE seq = -1";
-        for mut row in self.sql.query(cells, Vec::new())? {
-            match row.text().as_str() {
-                "session" => head = Some(cell::<Head>(&row.text())?),
-                "state" => state = Some(cell::<State>(&row.text())?),
-                "told" => listed = true,
-                "open" => checkpoint = Some(cell::<Checkpoint>(&row.text())?),
+        for mut row in self.sql.query("SELECT -seq, entry FROM log WHERE seq < 0", Vec::new())? {
+            match row.number() {
+                Some(place) if place == Kept::Session as u64 => head = Some(kept::<Head>(&row.text())?),
+                Some(place) if place == Kept::State as u64 => state = Some(kept::<State>(&row.text())?),
+                Some(place) if place == Kept::Open as u64 => checkpoint = Some(kept::<Checkpoint>(&row.text())?),
+                Some(place) if place == Kept::Listed as u64 => listed = true,
                 _ => {}
             }
         }
@@ -146,37 +170,29 @@ impl Store {
         records: &[Record],
     ) -> Result<(), Unreadable> {
         self.prepare()?;
-        self.sql.atomically(|| {
-            self.write(records, state)?;
-            self.set_info(id, info)
-        })?;
+        self.write(records, &[Kept::State.with(state)?, Kept::Session.with(&Head::of(id, info))?])?;
         self.forget();
         Ok(())
     }
 
     /// Keeps what seldom changes.
     pub fn set_info(&self, id: &SessionId, info: &SessionInfo) -> Result<(), Unreadable> {
-        self.set("session", &Head { id: id.clone(), info: info.clone() })
+        self.insert(&[], &[Kept::Session.with(&Head::of(id, info))?])
     }
 
-    /// Remembers that the directory has heard of the session. Instances of older versions expect a number.
+    /// Remembers that the directory has heard of the session.
     pub fn set_listed(&self) -> Result<(), Unreadable> {
-        self.set("told", &1)
+        self.insert(&[], &[Kept::Listed.with(&true)?])
     }
 
     /// Takes records over that lead to no state yet.
     pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
-        records.chunks(ROWS).try_for_each(|records| self.insert(records, None))
+        records.chunks(ROWS).try_for_each(|records| self.insert(records, &[]))
     }
 
     /// Appends records together with the state that they lead to.
     pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
-        let large = |record: &Record| record.entry.item().is_some_and(|item| item.body.len() > CHUNK);
-        if records.len() > ROWS || records.iter().any(large) {
-            self.sql.atomically(|| self.write(records, state))?;
-        } else {
-            self.write(records, state)?;
-        }
+        self.write(records, &[Kept::State.with(state)?])?;
         self.recent.borrow_mut().push(records);
         Ok(())
     }
@@ -185,8 +201,8 @@ impl Store {
     pub fn checkpoint(&self, state: &State, open: &[Open]) -> Result<(), Unreadable> {
         let Phase::Sampling { at, .. } = &state.phase else { return Ok(()) };
         let checkpoint = Checkpoint { at: *at, items: open.to_vec() };
-        let value = to_json(&checkpoint)?;
-        if value.len() <= CHECKPOINT { self.set_text("open", value) } else { Ok(()) }
+        let (place, text) = Kept::Open.with(&checkpoint)?;
+        if text.len() <= CHECKPOINT { self.insert(&[], &[(place, text)]) } else { Ok(()) }
     }
 
     /// The transcript as the model is shown it.
@@ -233,7 +249,7 @@ impl Store {
         let sql = "SELECT json_extract(entry, '$.item.status') FROM log
             WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
-        rows.first_mut().map(|row| cell(&format!("\"{}\"", row.text()))).transpose()
+        rows.first_mut().map(|row| kept(&format!("\"{}\"", row.text()))).transpose()
     }
 
     /// Where the record stands that ended a turn.
@@ -291,23 +307,29 @@ impl Store {
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
-    /// Writes records and the state that they lead to, the latter with the last of them.
-    fn write(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
+    /// Writes records and what is kept of them, all or nothing.
+    fn write(&self, records: &[Record], kept: &[(i64, String)]) -> Result<(), Unreadable> {
+        let large = |record: &Record| record.entry.item().is_some_and(|item| item.body.len() > CHUNK);
+        if records.len() <= ROWS && !records.iter().any(large) {
+            return self.insert(records, kept);
+        }
         let (first, last) = records.split_at(records.len().saturating_sub(ROWS));
-        self.import(first)?;
-        self.insert(last, Some(state))
+        self.sql.atomically(|| {
+            self.import(first)?;
+            self.insert(last, kept)
+        })
     }
 
-    fn insert(&self, records: &[Record], state: Option<&State>) -> Result<(), Unreadable> {
-        let mut args = Vec::with_capacity(records.len().saturating_mul(COLUMNS).saturating_add(1));
+    fn insert(&self, records: &[Record], kept: &[(i64, String)]) -> Result<(), Unreadable> {
+        let mut args = Vec::with_capacity(records.len().saturating_mul(COLUMNS).saturating_add(4));
         for record in records {
             args.extend(self.columns(record)?);
         }
-        let mut rows = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
-        if let Some(state) = state {
-            args.push(text(to_json(state)?));
-            rows.push(STATE);
+        for (place, text) in kept {
+            args.extend([Value::from(*place), text.as_str().into()]);
         }
+        let mut rows = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
+        rows.extend(kept.iter().map(|_| Kept::ROW));
         // A record that is there already is an error: it may not become NULL.
         let sql = format!(
             "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body) VALUES {}
@@ -361,16 +383,6 @@ impl Store {
         }
         let rows = self.sql.query("SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])?;
         Ok(rows.into_iter().map(|mut row| row.text()).collect())
-    }
-
-    fn set(&self, name: &str, value: &impl Serialize) -> Result<(), Unreadable> {
-        self.set_text(name, to_json(value)?)
-    }
-
-    fn set_text(&self, name: &str, value: String) -> Result<(), Unreadable> {
-        let sql =
-            "INSERT INTO cell (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-        self.sql.run(sql, vec![text(name), text(value)])
     }
 }
 
@@ -455,6 +467,6 @@ fn to_json(value: &impl Serialize) -> Result<String, Unreadable> {
     serde_json::to_string(value).map_err(|e| Unreadable::Storage(e.to_string()))
 }
 
-fn cell<T: DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
-    json::read(text).map_err(|e| Unreadable::Storage(format!("a stored cell cannot be read: {e}")))
+fn kept<T: DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
+    json::read(text).map_err(|e| Unreadable::Storage(format!("a stored row cannot be read: {e}")))
 }
