@@ -131,6 +131,9 @@ impl Driver {
         want: usize,
         page: &mut Vec<(Item, Status)>,
     ) -> Result<(), Error> {
+        if !live.session.state.has_records() {
+            return Ok(());
+        }
         let mut beyond = match if range.descending { range.high } else { range.low } {
             Some(Place::Log(seq)) => Some(seq),
             Some(Place::Queue(_)) if !range.descending => return Ok(()),

@@ -155,6 +155,11 @@ impl State {
         }
     }
 
+    /// Whether there is anything in the log.
+    pub fn has_records(&self) -> bool {
+        self.next > Seq(1)
+    }
+
     /// The open turn.
     pub fn turn(&self) -> Option<&Turn> {
         match &self.phase {
