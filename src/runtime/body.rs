@@ -69,7 +69,7 @@ pub async fn stream(object: Object, req: &Request, config: &Config, stamp: &Stam
     let gone = JsFuture::from(sink.writer.closed()).map(drop).boxed_local();
     let bridge = Bridge { object, sink, cursor, heartbeat: config.heartbeat };
     spawn_local(bridge.run(first, gone.fuse()));
-    let headers = stamp.headers([
+    let headers = stamp.headers(&[
         ("content-type", "text/event-stream; charset=utf-8"),
         ("cache-control", "no-cache, no-transform"),
         ("x-accel-buffering", "no"),

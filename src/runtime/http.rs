@@ -1,6 +1,5 @@
 //! Between the platform's requests and answers and ours.
 
-use serde_json::Map;
 use wasm_bindgen::prelude::*;
 use worker::wasm_bindgen_futures::JsFuture;
 use worker::{FormData, FromRequest, Headers, Response};
@@ -166,11 +165,11 @@ impl Request {
     /// Refuses bodies that are not JSON.
     pub fn must_be_json(&self) -> Result<(), Error> {
         let kind = self.header("content-type").unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if kind == "application/json" {
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if kind.eq_ignore_ascii_case("application/json") {
             return Ok(());
         }
-        let given = if kind.is_empty() { "no content type".to_string() } else { kind };
+        let given = if kind.is_empty() { "no content type" } else { kind };
         Err(Error::new(Code::UnsupportedMediaType, format!("send application/json; the request has {given}")))
     }
 }
@@ -193,34 +192,36 @@ impl Stamp {
 
     /// An answer's headers: its own, and those of every answer: what it is to, what a browser may make of it, and which
     /// pages may read it.
-    pub fn headers<'a>(&self, own: impl IntoIterator<Item = (&'a str, &'a str)>) -> worker::Result<Headers> {
-        let mut all = Map::new();
-        let mut set = |name: &str, value: &str| all.insert(name.to_string(), value.into());
-        set("x-content-type-options", "nosniff");
-        set("referrer-policy", "no-referrer");
-        set("content-security-policy", "default-src 'none'; frame-ancestors 'none'");
-        set(REQUEST_ID, &self.request_id);
-        set("server-timing", &format!("total;dur={}", self.took()));
+    pub fn headers(&self, own: &[(&str, &str)]) -> worker::Result<Headers> {
+        let took = format!("total;dur={}", self.took());
+        let mut all = vec![
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            (REQUEST_ID, self.request_id.as_str()),
+            ("server-timing", took.as_str()),
+        ];
         if let Some(reader) = &self.reader {
-            set("access-control-allow-origin", reader);
-            set("vary", "origin");
-            set("access-control-allow-methods", "GET, POST, PATCH, DELETE");
-            set("access-control-allow-headers", ALLOWED);
-            set("access-control-expose-headers", EXPOSED);
-            set("access-control-max-age", "86400");
+            all.extend([
+                ("access-control-allow-origin", reader.as_str()),
+                ("vary", "origin"),
+                ("access-control-allow-methods", "GET, POST, PATCH, DELETE"),
+                ("access-control-allow-headers", ALLOWED),
+                ("access-control-expose-headers", EXPOSED),
+                ("access-control-max-age", "86400"),
+            ]);
         }
-        for (name, value) in own {
-            set(name, value);
+        all.extend(own);
+        if all.iter().all(|(name, _)| *name != "content-security-policy") {
+            all.push(("content-security-policy", "default-src 'none'; frame-ancestors 'none'"));
         }
-        let all = js::object(&all.into())?;
-        Ok(Headers(web_sys::Headers::new_with_record_from_str_to_str(all.unchecked_ref())?))
+        Ok(Headers(web_sys::Headers::new_with_str_sequence_sequence(&js::object(&all)?)?))
     }
 
     /// An answer of ours as the platform's.
     pub fn respond(&self, reply: Reply) -> Result<Response, Error> {
-        let own = [("content-type", "application/json"), ("cache-control", "no-store")];
-        let more = reply.headers.iter().map(|(name, value)| (*name, value.as_str()));
-        let headers = self.headers(own.into_iter().chain(more)).map_err(router::internal)?;
+        let mut own = vec![("content-type", "application/json"), ("cache-control", "no-store")];
+        own.extend(reply.headers.iter().map(|(name, value)| (*name, value.as_str())));
+        let headers = self.headers(&own).map_err(router::internal)?;
         Ok(Response::builder().with_status(reply.status).with_headers(headers).fixed(reply.body.into_bytes()))
     }
 
@@ -233,13 +234,13 @@ impl Stamp {
     pub fn respond_page(&self, page: &Page) -> Result<Response, Error> {
         let own =
             [("content-type", page.kind), ("cache-control", "no-cache"), ("content-security-policy", POLICY)];
-        let headers = self.headers(own).map_err(router::internal)?;
+        let headers = self.headers(&own).map_err(router::internal)?;
         Ok(Response::builder().with_status(200).with_headers(headers).fixed(page.text.as_bytes().to_vec()))
     }
 
     /// An answer without a body.
     pub fn respond_empty(&self, status: u16) -> Result<Response, Error> {
-        let headers = self.headers([]).map_err(router::internal)?;
+        let headers = self.headers(&[]).map_err(router::internal)?;
         Ok(Response::builder().with_status(status).with_headers(headers).empty())
     }
 }

@@ -1,7 +1,7 @@
 //! What crosses into JavaScript, and how: whole structures as one JSON text, since a crossing costs as much as a hundred
 //! bytes of JSON.
 
-use serde_json::Value;
+use serde::Serialize;
 use wasm_bindgen::prelude::*;
 use web_sys::{ReadableStream, ReadableStreamDefaultReader};
 use worker::wasm_bindgen_futures::JsFuture;
@@ -25,8 +25,8 @@ extern "C" {
 }
 
 /// A structure.
-pub fn object(value: &Value) -> Result<JsValue, JsValue> {
-    js_sys::JSON::parse(&value.to_string())
+pub fn object(value: &impl Serialize) -> Result<JsValue, JsValue> {
+    js_sys::JSON::parse(&serde_json::to_string(value).map_err(|e| e.to_string())?)
 }
 
 /// A text that may be long. `wasm-bindgen` would copy it letter by letter as far as it is ASCII.

@@ -1,7 +1,7 @@
 //! Objects seen from outside: how the worker asks a session's or a tenant's, and how they ask each other.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use wasm_bindgen::prelude::*;
 use web_sys::Response;
 use worker::Env;
@@ -15,6 +15,21 @@ use crate::json;
 
 /// The header in which an object is told what `Forwarded` says.
 const FORWARDED: &str = "x-layby-forwarded";
+
+/// How an object is asked, without the body.
+#[derive(Serialize)]
+struct Init<'a> {
+    method: &'a str,
+    headers: Headers,
+}
+
+#[derive(Serialize)]
+struct Headers {
+    #[serde(rename = "x-layby-forwarded")]
+    forwarded: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade: Option<&'static str>,
+}
 
 /// What an object is told of a request beside the request itself.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -99,7 +114,8 @@ impl Object {
 
     /// The same, for a request of a client.
     #[must_use]
-    pub fn asked(mut self, stamp: &Stamp) -> Self {
+    pub fn asked(mut self, req: &Request, stamp: &Stamp) -> Self {
+        self.about.key = req.key();
         self.about.request_id.clone_from(&stamp.request_id);
         self.about.reader.clone_from(&stamp.reader);
         self
@@ -117,45 +133,45 @@ impl Object {
     }
 
     async fn forward(&self, req: &Request, body: Option<JsValue>) -> Result<Response, Error> {
-        self.fetch(&req.target, self.init(&req.method, req.key())?, body).await
+        self.fetch(&req.target, self.init(&req.method)?, body).await
     }
 
     /// Asks for something that only objects ask each other for.
     pub async fn get(&self, path: &str) -> Result<Response, Error> {
-        self.fetch(path, self.init("GET", None)?, None).await
+        self.fetch(path, self.init("GET")?, None).await
     }
 
     /// Tells an object something: what only objects tell each other, or an event.
     pub async fn post(&self, path: &str, body: String) -> Result<Response, Error> {
-        self.fetch(path, self.init("POST", None)?, Some(body.into())).await
+        self.fetch(path, self.init("POST")?, Some(body.into())).await
     }
 
     /// Asks an object to forget something, and to keep its answer under the keys.
-    pub async fn delete(&self, path: &str, keys: &[Key]) -> Result<Response, Error> {
-        let key = keys.first().map(|key| key.given().to_string());
-        self.fetch(path, self.init("DELETE", key)?, None).await
+    pub async fn delete(mut self, path: &str, keys: &[Key]) -> Result<Response, Error> {
+        self.about.key = keys.first().map(|key| key.given().to_string());
+        self.fetch(path, self.init("DELETE")?, None).await
     }
 
     /// Asks for an answer that was kept under a key.
-    pub async fn kept(&self, path: &str, key: &str) -> Result<Response, Error> {
-        self.fetch(path, self.init("GET", Some(key.into()))?, None).await
+    pub async fn kept(mut self, path: &str, key: &str) -> Result<Response, Error> {
+        self.about.key = Some(key.into());
+        self.get(path).await
     }
 
     /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.
     pub async fn dial(&self, cursor: Option<&str>) -> Result<Response, Error> {
         let after = cursor.map(|cursor| format!("?after={cursor}")).unwrap_or_default();
-        let mut init = self.init("GET", None)?;
-        init["headers"]["upgrade"] = "websocket".into();
+        let mut init = self.init("GET")?;
+        init.headers.upgrade = Some("websocket");
         self.fetch(&format!("/v1/sessions/{}/stream{after}", self.about.session), init, None).await
     }
 
-    /// A request without a body.
-    fn init(&self, method: &str, key: Option<String>) -> Result<Value, Error> {
-        let about = Forwarded { key, ..self.about.clone() };
-        Ok(json!({"method": method, "headers": {FORWARDED: serde_json::to_string(&about).map_err(internal)?}}))
+    fn init<'a>(&self, method: &'a str) -> Result<Init<'a>, Error> {
+        let forwarded = serde_json::to_string(&self.about).map_err(internal)?;
+        Ok(Init { method, headers: Headers { forwarded, upgrade: None } })
     }
 
-    async fn fetch(&self, target: &str, init: Value, body: Option<JsValue>) -> Result<Response, Error> {
+    async fn fetch(&self, target: &str, init: Init<'_>, body: Option<JsValue>) -> Result<Response, Error> {
         let asked = async {
             let init = js::object(&init)?;
             if let Some(body) = body {

@@ -96,7 +96,7 @@ async fn answer(
     if !is_session_id(id) {
         return Err(Error::no_session(id));
     }
-    let mut object = Object::named(env, &format!("{}/{id}", caller.tenant())).asked(stamp);
+    let mut object = Object::named(env, &format!("{}/{id}", caller.tenant())).asked(req, stamp);
     if let Caller::Token(_, token) = &caller {
         object.about.token = Some(token.clone());
         object.about.origin = req.origin();
@@ -206,7 +206,7 @@ async fn tenants(
     if matches!(method, Method::Post | Method::Patch) {
         req.must_be_json()?;
     }
-    Object::directory(env, tenant).asked(stamp).pass(req).await
+    Object::directory(env, tenant).asked(req, stamp).pass(req).await
 }
 
 /// What the object of a new session is told.
@@ -292,7 +292,7 @@ async fn make(
         Some(key) => format!("sess_{}", api::session_hex(tenant, &key)),
         None => SessionId::mint(&mut clock::Ids).0,
     };
-    let mut object = Object::named(env, &format!("{tenant}/{id}")).asked(stamp);
+    let mut object = Object::named(env, &format!("{tenant}/{id}")).asked(req, stamp);
     object.hint = hint;
     object.send(req, serde_json::to_string(envelope).map_err(internal)?).await
 }

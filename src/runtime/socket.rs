@@ -34,7 +34,7 @@ pub async fn socket(object: Object, req: &Request, config: &Config, stamp: &Stam
     let sink = Messages { socket: pair.server };
     let bridge = Bridge { object, sink, cursor, heartbeat: config.heartbeat };
     worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()));
-    let headers = stamp.headers([]).map_err(internal)?;
+    let headers = stamp.headers(&[]).map_err(internal)?;
     let answer = ResponseBuilder::new().with_status(101).with_headers(headers).with_websocket(pair.client);
     Ok(answer.empty().into())
 }

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::entry::{Entry, Outcome, Record, Source, Started, TurnHead, Usage};
 use super::item::{Kind, Status};
 use super::open::{Open, Part};
-use super::shape::{Delta, Response, added, call_name, number_of, part_done, reopened};
+use super::shape::{
+    Consumed, Delta, OfItem, OfResponse, OfSession, Response, added, call_name, number_of, part_done, reopened,
+};
 use super::{Cursor, Item, Log, ResponseId, Seconds, Seq, SessionId, SessionStatus, Unreadable};
 
 /// The longest text of one delta in a replay, in bytes.
@@ -45,6 +47,9 @@ impl Event {
 
 /// `json` with the line ends escaped that JSON allows in a string: some clients split lines at them.
 fn one_line(json: String) -> String {
+    if json.is_ascii() {
+        return json;
+    }
     let ends = [('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029"), ('\u{85}', "\\u0085")];
     // One after the other: a search for several characters decodes every one, a search for one looks for its last byte.
     ends.into_iter().fold(json, |json, (end, escaped)| match json.contains(end) {
@@ -137,7 +142,7 @@ impl<'a> Feed<'a> {
     /// Shows, to a reader who joins in the middle of it, what there is of an open item, in few events and without ids.
     pub fn greet(&mut self, open: &Open, index: u32, response_id: &ResponseId) {
         let kind = "response.output_item.added";
-        let data = json!({"type": kind, "output_index": index, "item": added(open, response_id)});
+        let data = OfItem { r#type: kind, output_index: index, item: added(open, response_id) };
         self.events.push(Event::new(kind, None, &data));
         for (place, part) in open.parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
             let delta = Delta::of(part, open.id.as_str(), index, number_of(&open.parts, place), &part.text);
@@ -158,16 +163,18 @@ impl<'a> Feed<'a> {
         self.consumed(item);
         let response = Response::of(&started.turn, "in_progress");
         for kind in ["response.created", "response.in_progress"] {
-            self.event(kind, || json!({"type": kind, "response": response}));
+            self.event(kind, || OfResponse { r#type: kind, response: &response });
         }
         Ok(())
     }
 
     fn consumed(&mut self, item: &Item) {
         let (kind, session) = ("session.input.consumed", self.session);
-        self.event(kind, || {
-            json!({"type": kind, "session_id": session, "conversation_id": session,
-                "data": {"item_id": item.id, "type": item.type_name(), "data": item.data()}})
+        self.event(kind, || OfSession {
+            r#type: kind,
+            session_id: session,
+            conversation_id: session,
+            data: Consumed { item_id: &item.id, r#type: item.type_name(), data: item.data() },
         });
     }
 
@@ -207,7 +214,7 @@ impl<'a> Feed<'a> {
             Outcome::Incomplete(reason) => response.incomplete_details = Some(json!({"reason": reason})),
             Outcome::Failed(failure) => response.error = Some(failure),
         }
-        self.event(kind, || json!({"type": kind, "response": response}));
+        self.event(kind, || OfResponse { r#type: kind, response: &response });
         if *outcome == Outcome::Cancelled {
             let (kind, session) = ("session.interrupted", self.session);
             self.event(kind, || {
@@ -240,7 +247,7 @@ impl<'a> Feed<'a> {
     }
 
     fn item(&mut self, kind: &'static str, index: u32, item: impl FnOnce() -> Value) {
-        self.event(kind, || json!({"type": kind, "output_index": index, "item": item()}));
+        self.event(kind, || OfItem { r#type: kind, output_index: index, item: item() });
     }
 
     fn status(&mut self, status: SessionStatus) {
@@ -248,7 +255,7 @@ impl<'a> Feed<'a> {
         self.whole(|cursor| Event::status(session, Some(cursor), status));
     }
 
-    fn event(&mut self, kind: &'static str, data: impl FnOnce() -> Value) {
+    fn event<T: Serialize>(&mut self, kind: &'static str, data: impl FnOnce() -> T) {
         self.whole(|cursor| Event::new(kind, Some(cursor), &data()));
     }
 

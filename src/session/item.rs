@@ -5,7 +5,7 @@
 
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{CallId, ItemId, ResponseId, Seconds};
 use crate::json;
@@ -100,25 +100,26 @@ impl Item {
 
     /// The keys of the item's type, as clients see them. Opaque provider payload stays behind.
     pub fn data(&self) -> Value {
-        let body: Value = serde_json::from_str(&self.body).unwrap_or(Value::Null);
-        let take = |key: &str| body.get(key).cloned();
-        match &self.kind {
-            Kind::Message { role } => {
-                json!({"role": role, "content": take("content").unwrap_or_else(|| json!([]))})
-            }
-            Kind::Error => json!({"code": take("code"), "message": take("message")}),
-            Kind::Reasoning => json!({"summary": take("summary").unwrap_or_else(|| json!([]))}),
-            Kind::FunctionCall { call_id, name } => {
-                json!({"call_id": call_id, "name": name, "arguments": take("arguments").unwrap_or_else(|| json!("{}"))})
-            }
+        let mut body: Map<String, Value> = serde_json::from_str(&self.body).unwrap_or_default();
+        let own = |key: &str, value: Value| (key.to_string(), value);
+        let mut of = |key: &str, missing: Value| (key.to_string(), body.remove(key).unwrap_or(missing));
+        let mut data = match &self.kind {
+            Kind::Message { role } => Map::from_iter([own("role", json!(role)), of("content", json!([]))]),
+            Kind::Error => Map::from_iter([of("code", Value::Null), of("message", Value::Null)]),
+            Kind::Reasoning => Map::from_iter([of("summary", json!([]))]),
+            Kind::FunctionCall { call_id, name } => Map::from_iter([
+                own("call_id", json!(call_id)),
+                own("name", name.as_str().into()),
+                of("arguments", "{}".into()),
+            ]),
             Kind::FunctionCallOutput { call_id } => {
-                let mut data = json!({"call_id": call_id, "output": take("output").unwrap_or_else(|| json!(""))});
-                if let (Some(data), Some(is_error)) = (data.as_object_mut(), take(IS_ERROR)) {
-                    data.insert(IS_ERROR.into(), is_error);
-                }
-                data
+                Map::from_iter([own("call_id", json!(call_id)), of("output", "".into())])
             }
+        };
+        if let (Kind::FunctionCallOutput { .. }, Some(is_error)) = (&self.kind, body.remove(IS_ERROR)) {
+            data.insert(IS_ERROR.into(), is_error);
         }
+        Value::Object(data)
     }
 
     /// The wire name of the item's type.

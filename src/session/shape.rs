@@ -6,7 +6,37 @@ use serde_json::{Value, json};
 use super::entry::{TurnHead, Usage};
 use super::item::{Kind, Role, Status};
 use super::open::{Open, Opening, Part, PartKind};
-use super::{Failure, Item, ResponseId, Seconds};
+use super::{Failure, Item, ItemId, ResponseId, Seconds, SessionId};
+
+// Written out as they are. `json!` would copy all that is in them first.
+
+#[derive(Serialize)]
+pub(super) struct OfItem {
+    pub(super) r#type: &'static str,
+    pub(super) output_index: u32,
+    pub(super) item: Value,
+}
+
+#[derive(Serialize)]
+pub(super) struct OfResponse<'a> {
+    pub(super) r#type: &'static str,
+    pub(super) response: &'a Response<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct OfSession<'a> {
+    pub(super) r#type: &'static str,
+    pub(super) session_id: &'a SessionId,
+    pub(super) conversation_id: &'a SessionId,
+    pub(super) data: Consumed<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Consumed<'a> {
+    pub(super) item_id: &'a ItemId,
+    pub(super) r#type: &'static str,
+    pub(super) data: Value,
+}
 
 #[derive(Serialize)]
 pub(super) struct Response<'a> {
