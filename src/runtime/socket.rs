@@ -32,7 +32,7 @@ pub async fn socket(object: Object, req: &Request, config: &Config, stamp: &Stam
     let inbox = Inbox { object: object.clone(), socket: pair.server.clone() };
     worker::wasm_bindgen_futures::spawn_local(inbox.run(alive));
     let sink = Messages { socket: pair.server };
-    let bridge = Bridge { object, sink, cursor, heartbeat: config.heartbeat };
+    let bridge = Bridge::new(object, sink, cursor, config.heartbeat);
     worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()));
     let headers = stamp.headers(&[]).map_err(internal)?;
     let answer = ResponseBuilder::new().with_status(101).with_headers(headers).with_websocket(pair.client);
