@@ -11,6 +11,8 @@ use granit_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
+use crate::json;
+
 /// Lists and mappings within each other.
 const MAX_DEPTH: usize = 64;
 /// What a document may come to: bytes of its scalars, and [`NODE`] for every node.
@@ -198,12 +200,8 @@ fn number(text: &str) -> Option<Number> {
     if let Some(number) = text.strip_prefix("0o").and_then(|digits| radix(digits, 8)) {
         return Some(number);
     }
-    // Rust alone would also take `inf` and `nan`.
-    if !text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E')) {
-        return None;
-    }
     let integer = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
-    integer.ok().or_else(|| text.parse().ok().and_then(Number::from_f64))
+    integer.ok().or_else(|| json::decimal(text).and_then(Number::from_f64))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
+use crate::json;
 use crate::session::{Failure, ModelFailure, Seconds};
 
 /// The longest part of a provider's own message that is passed on, in bytes.
@@ -44,9 +45,9 @@ pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>) -> Mode
 
 /// How long a provider asks to be left alone: `retry-after-ms`, or `retry-after` as seconds or as a date (RFC 9110, 10.2.3).
 pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Option<u32> {
-    let number = |name: &str| header(name).and_then(|text| text.trim().parse::<f64>().ok());
+    let number = |name: &str| header(name).and_then(|text| json::decimal(text.trim()));
     let millis = number("retry-after-ms").map(|millis| millis / 1000.0);
-    if let Some(seconds) = millis.or_else(|| number("retry-after")).filter(|seconds| seconds.is_finite()) {
+    if let Some(seconds) = millis.or_else(|| number("retry-after")) {
         return Some(whole_seconds(seconds));
     }
     let date = httpdate::parse_http_date(header("retry-after")?.trim()).ok()?;

@@ -38,8 +38,8 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS used (day INTEGER PRIMARY KEY, usage TEXT NOT NULL);
 ";
 
-/// The object.
-#[durable_object]
+/// The object. Nobody connects to it.
+#[durable_object(alarm)]
 pub struct Directory {
     state: State,
     env: Env,
@@ -73,22 +73,6 @@ impl DurableObject for Directory {
             Err(e) => return Err(e.to_string().into()),
         }
         Response::empty()
-    }
-
-    async fn websocket_message(
-        &self,
-        _: worker::WebSocket,
-        _: worker::WebSocketIncomingMessage,
-    ) -> worker::Result<()> {
-        Ok(()) // nobody connects to it
-    }
-
-    async fn websocket_close(&self, _: worker::WebSocket, _: usize, _: String, _: bool) -> worker::Result<()> {
-        Ok(())
-    }
-
-    async fn websocket_error(&self, _: worker::WebSocket, _: worker::Error) -> worker::Result<()> {
-        Ok(())
     }
 }
 

@@ -101,23 +101,28 @@ impl Item {
     /// The keys of the item's type, as clients see them. Opaque provider payload stays behind.
     pub fn data(&self) -> Value {
         let mut body: Map<String, Value> = serde_json::from_str(&self.body).unwrap_or_default();
-        let own = |key: &str, value: Value| (key.to_string(), value);
-        let mut of = |key: &str, missing: Value| (key.to_string(), body.remove(key).unwrap_or(missing));
-        let mut data = match &self.kind {
-            Kind::Message { role } => Map::from_iter([own("role", json!(role)), of("content", json!([]))]),
-            Kind::Error => Map::from_iter([of("code", Value::Null), of("message", Value::Null)]),
-            Kind::Reasoning => Map::from_iter([of("summary", json!([]))]),
-            Kind::FunctionCall { call_id, name } => Map::from_iter([
-                own("call_id", json!(call_id)),
-                own("name", name.as_str().into()),
-                of("arguments", "{}".into()),
-            ]),
-            Kind::FunctionCallOutput { call_id } => {
-                Map::from_iter([own("call_id", json!(call_id)), of("output", "".into())])
+        let mut of = |key: &str, missing: Value| body.remove(key).unwrap_or(missing);
+        let mut data = Map::new();
+        let mut put = |key: &str, value: Value| drop(data.insert(key.into(), value));
+        match &self.kind {
+            Kind::Message { role } => {
+                put("role", json!(role));
+                put("content", of("content", json!([])));
             }
-        };
-        if let (Kind::FunctionCallOutput { .. }, Some(is_error)) = (&self.kind, body.remove(IS_ERROR)) {
-            data.insert(IS_ERROR.into(), is_error);
+            Kind::Error => ["code", "message"].into_iter().for_each(|key| put(key, of(key, Value::Null))),
+            Kind::Reasoning => put("summary", of("summary", json!([]))),
+            Kind::FunctionCall { call_id, name } => {
+                put("call_id", json!(call_id));
+                put("name", name.as_str().into());
+                put("arguments", of("arguments", "{}".into()));
+            }
+            Kind::FunctionCallOutput { call_id } => {
+                put("call_id", json!(call_id));
+                put("output", of("output", "".into()));
+                if let is_error @ Value::Bool(_) = of(IS_ERROR, Value::Null) {
+                    put(IS_ERROR, is_error);
+                }
+            }
         }
         Value::Object(data)
     }
