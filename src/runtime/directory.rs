@@ -88,13 +88,18 @@ impl Directory {
 
     async fn answer(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
         self.prepare()?;
+        if req.path() != SESSIONS {
+            return Box::pin(self.other(req, about)).await; // as in `router::answer`
+        }
+        let body = req.body().await?;
+        self.told(json::read(&body).map_err(internal)?)?;
+        Ok(Reply::json(200, &json!({})))
+    }
+
+    /// What is not a summary.
+    async fn other(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
         let (path, query) = (req.path(), req.query());
         let key = about.key.as_deref();
-        if path == SESSIONS {
-            let body = req.body().await?;
-            self.told(json::read(&body).map_err(internal)?)?;
-            return Ok(Reply::json(200, &json!({})));
-        }
         if let Some(id) = path.strip_prefix(SESSIONS).and_then(|rest| rest.strip_prefix('/')) {
             let keys = Key::of(&format!("delete {id}"), key, id)?;
             return match &*req.method {

@@ -15,7 +15,7 @@ use super::http::{Request, Stamp};
 use super::object::{Forwarded, Object};
 use super::router::NewSession;
 use super::{clock, fork, router};
-use crate::api::{self, Code, Error, Key, Method, Need, Reply, Route, SessionInfo};
+use crate::api::{self, Claims, Code, Error, Key, Method, Need, Query, Reply, Route, SessionInfo};
 use crate::json;
 use crate::provider::Sampling;
 use crate::session::{CallId, Input, ItemId, SessionId};
@@ -110,48 +110,64 @@ impl Session {
             };
             claims.allows(&Need::of(&route, method), tool.as_deref())?;
         }
-        let reply = match (route, method) {
-            (Route::Tokens(_), Method::Post) => driver.make_token(&body, &Key::of("tokens", key, &body)?)?,
-            (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?)?,
+        match (&route, method) {
+            (Route::Events(_), Method::Post) => stamp.respond(self.event(&body, key, caller.as_ref())?),
+            (Route::Stream(_), _) => self.subscribe(query.cursor(None)?.as_deref()),
+            // Boxed, like all that is not asked all the time (see `router::answer`).
+            _ => stamp.respond(Box::pin(self.other(route, method, &query, &body, about)).await?),
+        }
+    }
+
+    /// `POST …/events`.
+    fn event(&self, body: &str, key: Option<&str>, caller: Option<&Claims>) -> Result<Reply, Error> {
+        let (driver, config) = (&self.driver, router::config(&self.env)?);
+        let command = api::command(body)?;
+        command.check_reach(config.reach)?;
+        if let Some(claims) = caller {
+            let tool = match &command.input {
+                Input::Output(given) => driver.tool_of(given.call_id.as_str())?,
+                _ => None,
+            };
+            claims.allows(&Need::of_input(&command.input), tool.as_deref())?;
+        }
+        driver.count_event(config.session_rate)?; // only what may be done at all
+        if let Some(sampling) = &command.sampling {
+            driver.check(sampling)?;
+        }
+        let mut keys = Key::of("events", key, body)?;
+        keys.extend(command.id.as_ref().map(|id| Key::message(id, body)));
+        driver.take(command.input, &keys)
+    }
+
+    /// What is neither an event nor the stream.
+    async fn other(
+        &self,
+        route: Route,
+        method: Method,
+        query: &Query,
+        body: &str,
+        about: &Forwarded,
+    ) -> Result<Reply, Error> {
+        let (driver, id, key) = (&self.driver, &about.session, about.key.as_deref());
+        match (route, method) {
+            (Route::Tokens(_), Method::Post) => driver.make_token(body, &Key::of("tokens", key, body)?),
+            (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?),
             (Route::Session(_), Method::Delete) => {
-                let keys = Key::of(&format!("delete {id}"), key, &id)?;
-                Box::pin(driver.delete(&keys)).await?
+                driver.delete(&Key::of(&format!("delete {id}"), key, id)?).await
             }
-            (Route::Session(_), Method::Patch) => {
-                driver.patch(api::patch(&body)?, &Key::of("patch", key, &body)?)?
-            }
+            (Route::Session(_), Method::Patch) => driver.patch(api::patch(body)?, &Key::of("patch", key, body)?),
+            (Route::Session(_), _) => driver.snapshot(&query.snapshot()?),
             (Route::Queued(_, item), _) => {
                 let keys = Key::of("queue", key, &item)?;
-                driver.take(Input::Withdraw(ItemId(item)), &keys)?
+                driver.take(Input::Withdraw(ItemId(item)), &keys)
             }
             (Route::Call(_, call), _) => {
                 let keys = Key::of("calls", key, &call)?;
-                driver.take(Input::Cancel(CallId(call)), &keys)?
+                driver.take(Input::Cancel(CallId(call)), &keys)
             }
-            (Route::Session(_), _) => driver.snapshot(&query.snapshot()?)?,
-            (Route::Items(_), _) => driver.items(&query.items()?)?,
-            (Route::Agent(_), _) => driver.agent()?,
-            (Route::Events(_), Method::Get) => driver.events(&query.events()?)?,
-            (Route::Events(_), _) => {
-                let config = router::config(&self.env)?;
-                let command = api::command(&body)?;
-                command.check_reach(config.reach)?;
-                if let Some(claims) = &caller {
-                    let tool = match &command.input {
-                        Input::Output(given) => driver.tool_of(given.call_id.as_str())?,
-                        _ => None,
-                    };
-                    claims.allows(&Need::of_input(&command.input), tool.as_deref())?;
-                }
-                driver.count_event(config.session_rate)?; // only what may be done at all
-                if let Some(sampling) = &command.sampling {
-                    driver.check(sampling)?;
-                }
-                let mut keys = Key::of("events", key, &body)?;
-                keys.extend(command.id.as_ref().map(|id| Key::message(id, &body)));
-                driver.take(command.input, &keys)?
-            }
-            (Route::Stream(_), _) => return self.subscribe(query.cursor(None)?.as_deref()),
+            (Route::Items(_), _) => driver.items(&query.items()?),
+            (Route::Agent(_), _) => driver.agent(),
+            (Route::Events(_), Method::Get) => driver.events(&query.events()?),
             (
                 Route::Health
                 | Route::Document
@@ -161,14 +177,13 @@ impl Session {
                 | Route::Agents
                 | Route::TenantAgent(_)
                 | Route::Usage
+                | Route::Events(_)
+                | Route::Stream(_)
                 | Route::Socket(_)
                 | Route::Fork(_),
                 _,
-            ) => {
-                return Err(Error::no_session(&id));
-            }
-        };
-        stamp.respond(reply)
+            ) => Err(Error::no_session(id)),
+        }
     }
 
     async fn create(&self, id: SessionId, envelope: &str, key: Option<&str>) -> Result<Reply, Error> {
