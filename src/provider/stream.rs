@@ -51,7 +51,8 @@ impl Frames {
     /// The body has ended: the object that it was, if it was one and no error.
     pub fn finish(&mut self) -> Result<Option<Value>, ModelFailure> {
         let Some(body) = self.body.take() else { return Ok(None) };
-        let body: Value = serde_json::from_slice(&body).map_err(|e| failure::corrupt(&e.to_string()))?;
+        let text = std::str::from_utf8(&body).map_err(|e| failure::corrupt(&e.to_string()))?;
+        let body: Value = serde_json::from_str(text).map_err(|e| failure::corrupt(&e.to_string()))?;
         let failed = body.get("error").is_some_and(|error| !error.is_null());
         if failed { Err(failure::in_band(&body)) } else { Ok(Some(body)) }
     }

@@ -68,7 +68,7 @@ pub async fn stream(object: Object, req: &Request, config: &Config, stamp: &Stam
     let (sink, readable) = pipe().map_err(|e| internal(js::message(&e)))?;
     let gone = JsFuture::from(sink.writer.closed()).map(drop).boxed_local();
     let bridge = Bridge::new(object, sink, cursor, config.heartbeat);
-    spawn_local(bridge.run(first, gone.fuse()));
+    spawn_local(bridge.run(first, gone.fuse()).boxed_local());
     let headers = stamp.headers(&[
         ("content-type", "text/event-stream; charset=utf-8"),
         ("cache-control", "no-cache, no-transform"),

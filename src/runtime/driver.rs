@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
 use wasm_bindgen::prelude::*;
 use worker::{AbortController, Delay, Env, State, WebSocket};
 
@@ -239,7 +240,7 @@ impl Driver {
         }
         if let Some(sample) = effects.sample {
             live.request = Some((sample.at, AbortController::default()));
-            self.state.wait_until(model::run(self.clone(), sample));
+            self.later(model::run(self.clone(), sample));
         }
         Ok(effects.answer)
     }
@@ -283,13 +284,19 @@ impl Driver {
         Ok(())
     }
 
+    /// Goes on with something while the object answers. Boxed, so that the platform's glue is made once and not for each.
+    pub fn later(&self, work: impl Future<Output = ()> + 'static) {
+        let work: LocalBoxFuture<'static, ()> = Box::pin(work);
+        self.state.wait_until(work);
+    }
+
     /// Lets deltas gather that come faster than readers can tell apart.
     fn flush_soon(self: &Rc<Self>, live: &mut Live) {
         if std::mem::replace(&mut live.flush_is_due, true) {
             return;
         }
         let driver = self.clone();
-        self.state.wait_until(async move {
+        self.later(async move {
             Delay::from(COALESCE).await;
             driver.flush();
         });
@@ -341,7 +348,7 @@ impl Driver {
         // The first poll happens here, so the platform takes it together with the rows that were just written.
         let mut set = Box::pin(set);
         let polled = futures::FutureExt::now_or_never(&mut set);
-        self.state.wait_until(async move {
+        self.later(async move {
             if polled.is_none()
                 && let Err(e) = set.await
             {

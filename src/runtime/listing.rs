@@ -66,7 +66,7 @@ impl Driver {
         listing.due = Some(due);
         self.arm(Some(clock::now().after(AGAIN)));
         let driver = self.clone();
-        self.state.wait_until(async move {
+        self.later(async move {
             if due > now {
                 Delay::from(Duration::from_millis(due - now)).await;
             }

@@ -6,6 +6,7 @@ use futures::channel::oneshot;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use web_sys::Response;
+use worker::wasm_bindgen_futures::spawn_local;
 use worker::{ResponseBuilder, WebSocket, WebSocketPair, WebsocketEvent};
 
 use super::bridge::{self, Bridge, Sink};
@@ -30,10 +31,10 @@ pub async fn socket(object: Object, req: &Request, config: &Config, stamp: &Stam
     let pair = WebSocketPair::new().map_err(internal)?;
     let (alive, gone) = oneshot::channel();
     let inbox = Inbox { object: object.clone(), socket: pair.server.clone() };
-    worker::wasm_bindgen_futures::spawn_local(inbox.run(alive));
+    spawn_local(inbox.run(alive).boxed_local());
     let sink = Messages { socket: pair.server };
     let bridge = Bridge::new(object, sink, cursor, config.heartbeat);
-    worker::wasm_bindgen_futures::spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()));
+    spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()).boxed_local());
     let headers = stamp.headers(&[]).map_err(internal)?;
     let answer = ResponseBuilder::new().with_status(101).with_headers(headers).with_websocket(pair.client);
     Ok(answer.empty().into())

@@ -100,7 +100,8 @@ impl Item {
 
     /// The keys of the item's type, as clients see them. Opaque provider payload stays behind.
     pub fn data(&self) -> Value {
-        let mut body: Map<String, Value> = serde_json::from_str(&self.body).unwrap_or_default();
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        let mut body = if let Value::Object(body) = body { body } else { Map::new() };
         let mut of = |key: &str, missing: Value| body.remove(key).unwrap_or(missing);
         let mut data = Map::new();
         let mut put = |key: &str, value: Value| drop(data.insert(key.into(), value));
