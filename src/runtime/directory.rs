@@ -60,7 +60,7 @@ impl DurableObject for Directory {
 
     async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
         let req = Request::from(req);
-        let about = Forwarded::of(&req);
+        let about = Forwarded::of(&req)?;
         let stamp = about.stamp();
         let reply = self.answer(&req, &about).await.unwrap_or_else(|error| error.reply(&about.request_id));
         stamp.respond(reply).map_err(|error| error.message.into())

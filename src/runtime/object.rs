@@ -58,9 +58,10 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    /// What a request that came to an object says.
-    pub fn of(req: &Request) -> Self {
-        req.header(FORWARDED).and_then(|text| json::read(&text).ok()).unwrap_or_default()
+    /// What a request that came to an object says. Nothing is taken for granted: who has no token may do everything.
+    pub fn of(req: &Request) -> worker::Result<Self> {
+        let text = req.header(FORWARDED).unwrap_or_default();
+        json::read(&text).map_err(|fault| format!("{FORWARDED}: {fault}").into())
     }
 
     /// What the answer has to say of the request.

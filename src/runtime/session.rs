@@ -38,7 +38,7 @@ impl DurableObject for Session {
 
     async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
         let req = Request::from(req);
-        let about = Forwarded::of(&req);
+        let about = Forwarded::of(&req)?;
         let stamp = about.stamp();
         let answer = match self.answer(&req, &about, &stamp).await {
             Err(error) => stamp.respond(error.reply(&about.request_id)),
