@@ -17,7 +17,7 @@ const FEATURES = [
   ...["reference-types", "exception-handling"],
 ];
 // A function with a large frame stays a function of its own: the platform compiles a function when it is first called, all
-// of it, and the first session of an isolate needs a fifth of what there is.
+// of it, and the first session of an isolate needs a quarter of what there is.
 const RUSTFLAGS = "-Cllvm-args=-inline-max-stacksize=128";
 // The compiler has optimised already. What `wasm-opt -O` does beyond these makes the file 5 % smaller, but 5 % larger when
 // it is compressed, and nothing faster.

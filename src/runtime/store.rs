@@ -2,10 +2,9 @@
 //! of large bodies.
 //!
 //! Always true: a step's records and its state row are written in one statement, or in one transaction where one cannot
-//! hold them, so they live or die together; a session that
-//! was never made has no tables; no row holds more than 1.8 MB. `context` marks what the model is shown,
-//! `listed` what is an item of the transcript. Calls alone have an index, since every new one is looked for; others would
-//! cost a row per record, and the few look-ups by item id are rare.
+//! hold them, so they live or die together; a session that was never made has no tables; no row holds more than 1.8 MB.
+//! `context` marks what the model is shown, `listed` what is an item of the transcript. Calls alone have an index, since
+//! every new one is looked for; others would cost a row per record, and the few look-ups by item id are rare.
 
 use std::cell::RefCell;
 use std::rc::Rc;

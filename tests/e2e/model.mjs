@@ -161,7 +161,7 @@ export const AI = (url) => `
 /**
  * A model server that answers with `script`, entry by entry, or by what it makes of a request. An entry: `text`, `thought`,
  * `calls`, in pieces of `chunk` characters with a `pause` between; `hold` before the end; `reason`: stopped by a limit;
- * `cut`: the connection ends before the end; `failure`: an error inside the answer; `status`, `headers` and `raw`: an answer
+ * `cut`: the connection ends before the end; `linger`: it ends so many ms after the answer, or never; `failure`: an error inside the answer; `status`, `headers` and `raw`: an answer
  * of another kind.
  */
 export async function model(t, script) {
@@ -175,9 +175,13 @@ export async function model(t, script) {
       return; // the server died while it asked
     }
     const record = { body: JSON.parse(body), headers: req.headers, url: req.url, at: Date.now(), closed: false };
+    record.port = req.socket.remotePort; // names the connection
     requests.push(record);
     const n = requests.length;
-    res.on("close", () => (record.closed = !res.writableFinished));
+    res.on("close", () => {
+      record.closed = !res.writableFinished;
+      record.over = true;
+    });
     const entry = (typeof script === "function" ? script(record.body) : script[n - 1]) ?? {
       text: "past the end of the script",
     };
@@ -198,6 +202,7 @@ export async function model(t, script) {
         if (entry.cut) break;
       }
     }
+    if (entry.linger) await sleep(Math.min(entry.linger, 60_000), undefined, { ref: false });
     res.end();
   });
   server.listen(0, "127.0.0.1");

@@ -127,6 +127,25 @@ test("an interrupt closes the connection to the model and keeps what was said", 
   assert.match(texts[2], /interrupted/);
 });
 
+test("a model's connection is used again, and left where the host does not end its answer", async (t) => {
+  const server = await serve(t);
+  const lingering = (linger) => ({ text: "short", linger });
+  const llm = await model(t, [...Array.from({ length: 5 }, () => lingering(100)), lingering(Infinity)]);
+  const session = await Session.on(server, llm);
+  for (let n = 0; n < 6; n++) {
+    await session.say("go");
+    await eventually(() => llm.requests.length > n, `request ${n + 1}`);
+    await session.status("idle");
+    await eventually(() => llm.requests[n].over, `answer ${n + 1} is over`);
+  }
+  assert.deepEqual(
+    llm.requests.map(({ closed }) => closed),
+    [false, false, false, false, false, true],
+  );
+  const connections = new Set(llm.requests.map(({ port }) => port));
+  assert.ok(connections.size < llm.requests.length, "every request had a connection of its own");
+});
+
 test("large outputs come back byte for byte, larger ones are refused and nothing is lost", async (t) => {
   const server = await serve(t);
   const llm = await model(t, [{ calls: [{ id: "call_1", name: "look" }] }, { text: "ok" }]);
