@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::api::{Agent, Code, Error, Features, Rate, Reach, SessionInfo, check_url};
+use crate::api::{Agent, Code, Error, Features, Rate, Reach, SessionInfo, Tenant, check_url};
 use crate::json;
 use crate::provider::{Host, Named, Play, Provider, Sampling};
 
@@ -18,7 +18,7 @@ pub struct Config {
     pub open: bool,
     /// `LAYBY_API_KEYS`: `tenant:key`, separated by commas or white space; several per tenant, so that they can be
     /// exchanged. Instead of a key its digest may stand there: `tenant:sha256:<64 hex digits>`. Kept as digests.
-    pub keys: Vec<(String, [u8; 32])>,
+    pub keys: Vec<(Tenant, [u8; 32])>,
     /// `LAYBY_ORIGINS`: origins whose pages may read answers, separated by commas, or `*`. By default all in open mode, none
     /// otherwise.
     pub origins: Vec<String>,
@@ -27,6 +27,12 @@ pub struct Config {
     pub tenant_rate: Rate,
     /// See `tenant_rate`.
     pub session_rate: Rate,
+    /// `LAYBY_TOKEN_MESSAGE_RATE`: messages per second that the holders of a session's tokens may post; by default 1, ten
+    /// times as many at once. Each may cost a model request.
+    pub token_message_rate: Rate,
+    /// `LAYBY_TOKEN_READ_RATE`: reads per second of the holders of a session's tokens, streams that are opened included; by
+    /// default 100, ten times as many at once, so that all readers of a session can come back together.
+    pub token_read_rate: Rate,
     /// `LAYBY_AGENT`: the default agent, as JSON in the form of the contract.
     pub agent: Option<Agent>,
     /// `LAYBY_PROVIDERS`: providers by name, as JSON. `openai` and `anthropic` are there as soon as the secrets
@@ -69,8 +75,6 @@ pub struct Patience {
     pub total: Duration,
 }
 
-/// Where callers without keys belong in open mode.
-const OPEN_TENANT: &str = "default";
 /// A way to make a provider of a host.
 type Dialect = fn(Host) -> Provider;
 /// Providers that a secret suffices for: name, secret, address, dialect.
@@ -94,9 +98,9 @@ impl Config {
             Some(Ok(seconds)) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
             Some(_) => Err(format!("{name} must be a whole number of seconds from 1 to {most}")),
         };
-        let rate = |name: &str, default: u32| match given(name).map(|text| text.trim().parse()) {
-            None => Ok(rate(default)),
-            Some(Ok(per_second)) => Ok(rate(per_second)),
+        let rate = |name: &str, default: u32, at_once: u32| match given(name).map(|text| text.trim().parse()) {
+            None => Ok(rate(default, at_once)),
+            Some(Ok(per_second)) => Ok(rate(per_second, at_once)),
             Some(Err(_)) => {
                 Err(format!("{name} must be a whole number of requests per second, or 0 for no limit"))
             }
@@ -121,8 +125,10 @@ impl Config {
         Ok(Self {
             open,
             origins: origins.split([',', ' ']).filter(|origin| !origin.is_empty()).map(str::to_string).collect(),
-            tenant_rate: rate("LAYBY_TENANT_RATE", 0)?,
-            session_rate: rate("LAYBY_SESSION_RATE", 100)?,
+            tenant_rate: rate("LAYBY_TENANT_RATE", 0, 4)?,
+            session_rate: rate("LAYBY_SESSION_RATE", 100, 4)?,
+            token_message_rate: rate("LAYBY_TOKEN_MESSAGE_RATE", 1, 10)?,
+            token_read_rate: rate("LAYBY_TOKEN_READ_RATE", 100, 10)?,
             keys: keys(&given("LAYBY_API_KEYS").unwrap_or_default())?,
             agent: agent.map_err(|e| format!("LAYBY_AGENT: {e}"))?,
             providers,
@@ -174,6 +180,17 @@ impl Config {
     }
 
     fn check_provider(&self, own: Option<&Provider>, model: &str, sampling: &Sampling) -> Result<(), Error> {
+        self.check_policy(own)?;
+        let (provider, _) = self.provider(own, model).map_err(|why| Error::invalid("agent.provider", why))?;
+        match sampling.fault().or_else(|| provider.refuses(sampling)) {
+            Some((setting, why)) => Err(Error::invalid(setting, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a provider of an agent's own that the deployment does not allow. Asked again before every model request: the
+    /// deployment may have changed its mind since the agent was made.
+    pub fn check_policy(&self, own: Option<&Provider>) -> Result<(), Error> {
         let inline = own.filter(|own| !matches!(own, Provider::Named(_)));
         if let Some(inline) = inline.filter(|inline| self.default_agent().provider.as_ref() != Some(*inline)) {
             if !self.inline_providers {
@@ -187,11 +204,7 @@ impl Config {
                 return Err(Error::invalid("agent.provider.base_url", why));
             }
         }
-        let (provider, _) = self.provider(own, model).map_err(|why| Error::invalid("agent.provider", why))?;
-        match sampling.fault().or_else(|| provider.refuses(sampling)) {
-            Some((setting, why)) => Err(Error::invalid(setting, why)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// What a client could name instead.
@@ -220,10 +233,10 @@ impl Config {
     }
 
     /// The tenant that an API key belongs to; in open mode, without keys, everybody is the same tenant.
-    pub fn tenant(&self, given: Option<&str>) -> Result<String, Error> {
+    pub fn tenant(&self, given: Option<&str>) -> Result<Tenant, Error> {
         self.must_be_set_up()?;
         if self.keys.is_empty() {
-            return Ok(OPEN_TENANT.into());
+            return Ok(Tenant::open());
         }
         let given = given.unwrap_or_default().trim();
         let digest = Sha256::digest(given.as_bytes());
@@ -244,6 +257,14 @@ impl Config {
         })
     }
 
+    /// Whether the deployment has that tenant, so that its sessions' tokens can be valid.
+    pub fn has_tenant(&self, tenant: &Tenant) -> bool {
+        match self.keys.as_slice() {
+            [] => self.open && *tenant == Tenant::open(),
+            keys => keys.iter().any(|(name, _)| name == tenant),
+        }
+    }
+
     /// What a page of that origin may be told: the origin itself, or that all may; none: nothing.
     pub fn allowed_origin<'a>(&'a self, origin: &'a str) -> Option<&'a str> {
         let all = self.origins.iter().any(|allowed| allowed == "*");
@@ -257,22 +278,17 @@ impl Config {
     }
 }
 
-fn rate(per_second: u32) -> Rate {
-    Rate { per_second, burst: per_second.saturating_mul(4) }
+fn rate(per_second: u32, at_once: u32) -> Rate {
+    Rate { per_second, burst: per_second.saturating_mul(at_once) }
 }
 
-fn keys(text: &str) -> Result<Vec<(String, [u8; 32])>, String> {
+fn keys(text: &str) -> Result<Vec<(Tenant, [u8; 32])>, String> {
     let pairs = text.split([',', ' ', '\n', '\t']).filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once(':').and_then(|(tenant, key)| Some((tenant_name(tenant)?, key_digest(key)?))).ok_or_else(|| {
+    pairs.map(|pair| pair.split_once(':').and_then(|(tenant, key)| Some((Tenant::parse(tenant)?, key_digest(key)?))).ok_or_else(|| {
         "LAYBY_API_KEYS must be a list of tenant:key or tenant:sha256:<hex>; a tenant has letters, digits, _ and -, \
          a key at least 8 characters"
             .to_string()
     })).collect()
-}
-
-fn tenant_name(name: &str) -> Option<String> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    ((1..=64).contains(&name.len()) && name.bytes().all(plain)).then(|| name.to_string())
 }
 
 fn key_digest(key: &str) -> Option<[u8; 32]> {
@@ -335,7 +351,7 @@ mod tests {
     #[test]
     fn a_deployment_is_closed_until_it_has_a_key() {
         assert_eq!(config(&[]).tenant(Some("x")).unwrap_err().code, Code::AuthNotConfigured);
-        assert_eq!(config(&[("LAYBY_OPEN", "true")]).tenant(None).unwrap(), "default");
+        assert_eq!(config(&[("LAYBY_OPEN", "true")]).tenant(None).unwrap(), Tenant::open());
     }
 
     #[test]
@@ -376,7 +392,8 @@ mod tests {
         let keys = format!("acme:key-one-1,acme:key-two-2\nbeta:key-three gamma:sha256:{digest}");
         let config = config(&[("LAYBY_OPEN", "true"), ("LAYBY_API_KEYS", &keys)]);
         for (key, tenant) in [("key-two-2", "acme"), ("key-three", "beta"), ("key-four", "gamma")] {
-            assert_eq!(config.tenant(Some(key)).unwrap(), tenant);
+            assert_eq!(config.tenant(Some(key)).unwrap().as_str(), tenant);
+            assert!(config.has_tenant(&Tenant::parse(tenant).unwrap()));
         }
         for wrong in [None, Some(""), Some("key-two-3"), Some("key-two-22"), Some(digest.as_str())] {
             assert_eq!(config.tenant(wrong).unwrap_err().code, Code::Unauthorized, "{wrong:?}");

@@ -179,7 +179,7 @@ fn reader(operation: &str) -> Option<Reader> {
         },
         "createToken" => |body| {
             let session = layby::session::SessionId("sess_1".into());
-            api::Claims::asked(body, "t", &session, Seconds(1)).map(drop)
+            api::Claims::asked(body, &api::Tenant::open(), &session, Seconds(1)).map(drop)
         },
         _ => return None,
     })

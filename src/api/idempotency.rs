@@ -6,10 +6,14 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Code, Error, Reply};
+use super::{Code, Error, Reply, Tenant};
+use crate::session::SessionId;
 
 /// How long an answer is kept, in seconds.
 pub const KEPT: u64 = 48 * 3600;
+/// The largest body that is kept with an answer. A snapshot may be larger than any row, and holds a transcript that is stored
+/// already: of a larger one only the status is kept, and it is made again from what the session is by then.
+const MAX_KEPT: usize = 64 * 1024;
 /// The longest key.
 const MAX_KEY: usize = 255;
 
@@ -29,8 +33,16 @@ pub struct Remembered {
     pub digest: String,
     /// The answer's status.
     pub status: u16,
-    /// The answer's body.
-    pub body: String,
+    /// The answer's body; none: it was too large to keep.
+    pub body: Option<String>,
+}
+
+impl Remembered {
+    /// The answer once more. `remake` makes a body that was too large to keep.
+    pub fn replay(self, remake: impl FnOnce() -> Result<String, Error>) -> Result<Reply, Error> {
+        let body = self.body.map_or_else(remake, Ok)?;
+        Ok(Reply { status: self.status, headers: Vec::new(), body }.with("idempotent-replayed", "true"))
+    }
 }
 
 impl Key {
@@ -58,28 +70,27 @@ impl Key {
         Self { name: format!("message {id}"), digest: digest(body) }
     }
 
-    /// What is to be done about a request under this key: answer again, refuse, or nothing if it is new.
-    pub fn judge(&self, remembered: Option<Remembered>) -> Result<Option<Reply>, Error> {
-        let Some(first) = remembered else { return Ok(None) };
-        if first.digest != self.digest {
-            let message = "this key was used for a request with another body; use a new key for a new request";
-            return Err(Error::new(Code::IdempotencyKeyReused, message));
+    /// Refuses a request that says something else than the one that used this key first.
+    pub fn check(&self, first: &Remembered) -> Result<(), Error> {
+        if first.digest == self.digest {
+            return Ok(());
         }
-        let reply = Reply { status: first.status, headers: Vec::new(), body: first.body };
-        Ok(Some(reply.with("idempotent-replayed", "true")))
+        let message = "this key was used for a request with another body; use a new key for a new request";
+        Err(Error::new(Code::IdempotencyKeyReused, message))
     }
 
     /// What has to be kept of an answer.
     pub fn remember(&self, reply: &Reply) -> Remembered {
-        Remembered { digest: self.digest.clone(), status: reply.status, body: reply.body.clone() }
+        let body = Some(&reply.body).filter(|body| body.len() <= MAX_KEPT).cloned();
+        Remembered { digest: self.digest.clone(), status: reply.status, body }
     }
 }
 
 /// The id of the session that a keyed request to create one makes: the same for every repetition.
-pub fn session_hex(tenant: &str, key: &str) -> String {
+pub fn keyed_session(tenant: &Tenant, key: &str) -> SessionId {
     let mut hex = digest(&format!("{tenant}\n{key}"));
     hex.truncate(32);
-    hex
+    SessionId(format!("sess_{hex}"))
 }
 
 /// SHA-256, in hex.
@@ -94,13 +105,22 @@ mod tests {
     #[test]
     fn the_same_request_is_answered_again_and_another_one_refused() {
         let key = Key::header("events", "k", "{}").unwrap();
-        let first = key.remember(&Reply { status: 202, headers: Vec::new(), body: "{\"a\":1}".into() });
-        let again = key.judge(Some(first.clone())).unwrap().unwrap();
+        let reply = |body: &str| Reply { status: 202, headers: Vec::new(), body: body.into() };
+        let first = key.remember(&reply("{\"a\":1}"));
+        assert_eq!(key.check(&first), Ok(()));
+        let other = Key::header("events", "k", "{ }").unwrap();
+        assert_eq!(other.check(&first).unwrap_err().code, Code::IdempotencyKeyReused);
+        let again = first.replay(|| panic!("it was kept")).unwrap();
         assert_eq!((again.status, again.body.as_str()), (202, "{\"a\":1}"));
         assert_eq!(again.headers, [("idempotent-replayed", "true".to_string())]);
-        let other = Key::header("events", "k", "{ }").unwrap();
-        assert_eq!(other.judge(Some(first)).unwrap_err().code, Code::IdempotencyKeyReused);
-        assert_eq!(key.judge(None), Ok(None));
+    }
+
+    #[test]
+    fn an_answer_of_any_size_fits_into_a_row() {
+        let key = Key::header("patch", "k", "{}").unwrap();
+        let kept = key.remember(&Reply { status: 200, headers: Vec::new(), body: "x".repeat(3_000_000) });
+        assert!(serde_json::to_string(&kept).unwrap().len() < 1000);
+        assert_eq!(kept.replay(|| Ok("as it is now".into())).unwrap().body, "as it is now");
     }
 
     #[test]
@@ -117,8 +137,9 @@ mod tests {
 
     #[test]
     fn a_session_is_named_by_tenant_and_key() {
-        assert_eq!(session_hex("a", "k"), session_hex("a", "k"));
-        assert_ne!(session_hex("a", "k"), session_hex("b", "k"));
-        assert_eq!(session_hex("a", "k").len(), 32);
+        let id = |tenant: &str| keyed_session(&Tenant::parse(tenant).unwrap(), "k");
+        assert_eq!(id("a"), id("a"));
+        assert_ne!(id("a"), id("b"));
+        assert!(SessionId::parse(id("a").as_str()).is_some());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Agent, Error, MAX_QUEUE, MAX_ROUNDS, NewSession, Patch, check_labels};
+use super::{Agent, Error, MAX_QUEUE, MAX_ROUNDS, NewSession, Patch, Tenant, check_labels};
 use crate::provider::Sampling;
 use crate::session::{AgentId, Seconds, Settings};
 
@@ -36,9 +36,11 @@ pub struct SessionInfo {
     #[serde(default)]
     pub archived: bool,
     /// The tenant that the session belongs to.
-    #[serde(default)]
-    pub tenant: String,
-    /// What the session's tokens are marked with, in hex; none: none was given yet.
+    pub tenant: Tenant,
+    /// Whether the session's id follows from an `Idempotency-Key`, so that the same request could make it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keyed: bool,
+    /// The key that signs the session's tokens, in hex; none: no token is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_key: Option<String>,
     /// Counts the changes of this row.
@@ -56,7 +58,7 @@ pub struct SessionInfo {
 
 impl SessionInfo {
     /// Of a new session, whose agent is `agent`.
-    pub fn new(new: NewSession, agent: Agent, agent_id: AgentId, tenant: String, now: Seconds) -> Self {
+    pub fn new(new: NewSession, agent: Agent, agent_id: AgentId, tenant: Tenant, now: Seconds) -> Self {
         Self {
             agent,
             agent_id,
@@ -66,6 +68,7 @@ impl SessionInfo {
             labels: new.labels,
             archived: false,
             tenant,
+            keyed: false,
             token_key: None,
             revision: 0,
             created_at: now,
@@ -80,6 +83,7 @@ impl SessionInfo {
         Self {
             title,
             archived: false,
+            keyed: false,
             token_key: None,
             created_at: now,
             updated_at: now,
@@ -150,7 +154,7 @@ mod tests {
         );
         let new = new.unwrap();
         let agent = new.agent.clone().unwrap();
-        SessionInfo::new(new, agent, AgentId("ag_1".into()), "t".into(), Seconds(100))
+        SessionInfo::new(new, agent, AgentId("ag_1".into()), Tenant::open(), Seconds(100))
     }
 
     #[test]

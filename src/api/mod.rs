@@ -17,6 +17,7 @@ mod query;
 mod route;
 mod seed;
 mod service;
+mod tenant;
 mod token;
 mod view;
 mod yaml;
@@ -27,7 +28,7 @@ pub use create::{NewSession, check_labels, create, object};
 pub use directory::{AgentRecord, PageQuery, SessionsQuery, Summary, Told, list_page, new_agent};
 pub use error::{Code, Error};
 pub use event::{Command, command};
-pub use idempotency::{KEPT, Key, Remembered, session_hex};
+pub use idempotency::{KEPT, Key, Remembered, keyed_session};
 pub use info::SessionInfo;
 pub use limit::{Bucket, Rate};
 pub use outbound::{Reach, check_url};
@@ -36,7 +37,8 @@ pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use route::{Method, Route};
 pub use seed::Seeds;
 pub use service::{Features, OPENAPI, info};
-pub use token::{Claims, Need, PREFIX as TOKEN, Scope, revoked};
+pub use tenant::Tenant;
+pub use token::{Access, Claims, Need, PREFIX as TOKEN, Scope, revoked};
 pub use view::{Reply, accepted, agent_view, events_page, items_page, message, nested, snapshot};
 
 /// The largest request body, in bytes.

@@ -29,6 +29,13 @@ pub struct Patch {
     pub expires_in: Option<Option<u64>>,
 }
 
+impl Patch {
+    /// Whether it changes which model is asked, or how.
+    pub fn changes_model(&self) -> bool {
+        self.model_override.is_some() || self.reasoning_effort.is_some()
+    }
+}
+
 /// A copy to be made.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -72,10 +72,12 @@ impl Method {
 }
 
 impl Route {
-    /// Reads path and method. HEAD is answered as GET, but where an answer would never end.
+    /// Reads path and method. HEAD is answered as GET, except where the response would never end.
     pub fn parse(method: &str, path: &str) -> Result<(Route, Method), Error> {
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let route = match parts.as_slice() {
+        check_path(path)?;
+        let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+        let found = if parts.contains(&"") { &[] } else { parts.as_slice() };
+        let route = match found {
             ["health"] => Route::Health,
             ["v1", "sessions"] => Route::Sessions,
             ["v1", "agents"] => Route::Agents,
@@ -200,6 +202,23 @@ impl Route {
     }
 }
 
+/// Refuses a path that a URL parser would turn into another one: it reads `\` as `/`, resolves dot segments even where the
+/// dots are escaped, drops tabs and line ends, and cuts at `#`. Every part of the platform has to see the path that was checked.
+/// <https://url.spec.whatwg.org/#path-state>
+fn check_path(path: &str) -> Result<(), Error> {
+    let invalid = |message: &str| Err(Error::new(Code::InvalidInput, message));
+    if !path.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b'#')) {
+        return invalid(
+            r"the path has a character that must be percent-encoded: a backslash, #, white space or non-ASCII",
+        );
+    }
+    let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+    if path.split('/').any(is_dots) {
+        return invalid("the path has a segment `.` or `..`; give the whole path");
+    }
+    Ok(())
+}
+
 /// A part of a path as it was meant.
 fn decoded(part: &str) -> String {
     percent_decode_str(part).decode_utf8_lossy().into_owned()
@@ -227,6 +246,30 @@ mod tests {
             for method in route.methods() {
                 assert_eq!(Route::parse(method.name(), &path), Ok((route.clone(), *method)));
             }
+        }
+    }
+
+    #[test]
+    fn a_path_that_reads_in_two_ways_is_refused() {
+        for path in [
+            r"/v1/sessions/a/calls/a\..\..\..\..\..\log",
+            "/v1/sessions/a/calls/..",
+            "/v1/sessions/a/calls/%2e%2E",
+            "/v1/sessions/a/calls/.%2e",
+            "/v1/sessions/./a",
+            "/v1/agents/../sessions",
+            "/v1/sessions/a\t",
+            "/v1/sessions/a#b",
+            "/v1/sessions/\u{0}",
+            "/v1/sessions/é",
+        ] {
+            for method in ["GET", "DELETE", "POST", "PATCH"] {
+                assert_eq!(Route::parse(method, path).unwrap_err().code, Code::InvalidInput, "{path:?}");
+            }
+        }
+        assert!(Route::parse("DELETE", "/v1/sessions/a/calls/...").is_ok());
+        for path in ["/v1/sessions/a/", "/v1/sessions//a", "//v1/sessions", "/v1/sessions/"] {
+            assert_eq!(Route::parse("DELETE", path).unwrap_err().code, Code::NotFound, "{path:?}");
         }
     }
 

@@ -1,7 +1,10 @@
 //! Session tokens: what a browser or a device may do with one session, for a while.
 //!
-//! `lt_<claims>.<mark>`: the claims as base64url of JSON, and the HMAC-SHA256 of that text under a key that the session's
-//! object keeps for itself. There is no algorithm to choose. A new key makes all older tokens void.
+//! `lt_<claims>.<signature>`: the claims as base64url of JSON, and the HMAC-SHA256 of that text under a key that the session's
+//! object keeps for itself. There is no algorithm to choose. A new key revokes all older tokens.
+//!
+//! A token is worth nothing until its signature has been checked. What it says before only names the object that can check it,
+//! so tenant and session are read as values that cannot reach beyond that name.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -11,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::create::{object, parse};
-use super::{Code, Error, Method, Reply, Route};
+use super::{Code, Command, Error, MAX_MODEL, Method, Reply, Route, Tenant};
 use crate::json;
 use crate::session::{Input, Seconds, SessionId};
 
@@ -21,6 +24,8 @@ pub const PREFIX: &str = "lt_";
 const MAX_LIFE: u64 = 30 * 86_400;
 /// The longest token that is looked at, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
+/// Models that a token can name.
+const MAX_MODELS: usize = 16;
 
 /// A kind of things to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +44,7 @@ pub enum Scope {
 pub struct Claims {
     /// The tenant.
     #[serde(rename = "t")]
-    pub tenant: String,
+    pub tenant: Tenant,
     /// The session.
     #[serde(rename = "s")]
     pub session: SessionId,
@@ -49,9 +54,15 @@ pub struct Claims {
     /// The tools whose calls may be answered; none: all.
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// The only origin that it is good for.
+    /// The only origin that may use it.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The models that a message may name as `model_override`; none: no model but the session's.
+    #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<Vec<String>>,
+    /// Whether a message may change the other settings of its turn, such as `temperature`.
+    #[serde(rename = "x", default, skip_serializing_if = "std::ops::Not::not")]
+    pub settings: bool,
     /// When it ends.
     #[serde(rename = "e")]
     pub expires_at: Seconds,
@@ -62,8 +73,19 @@ pub struct Claims {
 pub enum Need {
     /// A scope.
     Scope(Scope),
+    /// A scope that some event needs. Which one is known once the body has been read; see [`Access::allows_event`].
+    Event,
     /// The API key.
     Key,
+}
+
+/// What a caller may do, now that the credentials have been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The caller has an API key of the tenant: everything.
+    Key,
+    /// The caller has a session token: what it says.
+    Token(Claims),
 }
 
 #[derive(Deserialize)]
@@ -76,12 +98,16 @@ struct Body {
     expires_in: Option<u64>,
     #[serde(default)]
     origin: Option<String>,
+    #[serde(default)]
+    models: Option<Vec<String>>,
+    #[serde(default)]
+    settings: bool,
 }
 
 impl Claims {
     /// Reads the body of `POST …/tokens`.
-    pub fn asked(body: &str, tenant: &str, session: &SessionId, now: Seconds) -> Result<Self, Error> {
-        let Body { mut scopes, tools, expires_in, origin } = parse(object(body)?, "")?;
+    pub fn asked(body: &str, tenant: &Tenant, session: &SessionId, now: Seconds) -> Result<Self, Error> {
+        let Body { mut scopes, tools, expires_in, origin, models, settings } = parse(object(body)?, "")?;
         scopes.dedup();
         if scopes.is_empty() {
             return Err(Error::invalid("scopes", "a token needs at least one of read, send, tools"));
@@ -98,69 +124,115 @@ impl Claims {
         if origin.as_ref().is_some_and(|origin| !plain(origin)) {
             return Err(Error::invalid("origin", "must be an origin such as https://app.example.com"));
         }
-        let (tenant, session) = (tenant.to_string(), session.clone());
-        Ok(Self { tenant, session, scopes, tools, origin, expires_at: now.after(life) })
+        let fits = |name: &String| (1..=MAX_MODEL).contains(&name.len());
+        if models.as_ref().is_some_and(|models| models.len() > MAX_MODELS || !models.iter().all(fits)) {
+            let message = format!("at most {MAX_MODELS} models can be named, each with 1 to {MAX_MODEL} bytes");
+            return Err(Error::invalid("models", message));
+        }
+        let (tenant, session) = (tenant.clone(), session.clone());
+        Ok(Self { tenant, session, scopes, tools, origin, models, settings, expires_at: now.after(life) })
     }
 
     /// The answer to whoever asked for it.
     pub fn reply(&self, key: &[u8]) -> Result<Reply, Error> {
         let body = json!({"object": "session.token", "token": self.sign(key)?, "scopes": self.scopes,
-            "tools": self.tools, "expires_at": self.expires_at});
+            "tools": self.tools, "models": self.models, "settings": self.settings, "expires_at": self.expires_at});
         Ok(Reply::json(201, &body))
     }
 
     fn sign(&self, key: &[u8]) -> Result<String, Error> {
         let claims = BASE64.encode(serde_json::to_vec(self).unwrap_or_default());
-        let mark = BASE64.encode(mac(key, &claims)?.finalize().into_bytes());
-        Ok(format!("{PREFIX}{claims}.{mark}"))
+        let signature = BASE64.encode(mac(key, &claims)?.finalize().into_bytes());
+        Ok(format!("{PREFIX}{claims}.{signature}"))
     }
 
-    /// What a token says, believed by nobody yet: enough to find the session that can check it.
+    /// What a token says before anybody has checked it: enough to find the session that can.
     pub fn unchecked(token: &str) -> Result<Self, Error> {
         let (claims, _) = parts(token)?;
         let text =
             BASE64.decode(claims).ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(invalid)?;
-        json::read(&text).map_err(|_| invalid())
+        let claims: Self = json::read(&text).map_err(|_| invalid())?;
+        SessionId::parse(claims.session.as_str()).map(|_| claims).ok_or_else(invalid)
     }
 
-    /// What a token says, once its mark is right, its time is not over and it comes from where it may.
+    /// What a token says, if its signature is right, it has not expired and it comes from its origin.
     pub fn checked(token: &str, key: Option<&[u8]>, origin: Option<&str>, now: Seconds) -> Result<Self, Error> {
-        let (claims, mark) = parts(token)?;
-        let mark = BASE64.decode(mark).map_err(|_| invalid())?;
+        let (claims, signature) = parts(token)?;
+        let signature = BASE64.decode(signature).map_err(|_| invalid())?;
         // Compares in constant time.
-        mac(key.ok_or_else(invalid)?, claims)?.verify_slice(&mark).map_err(|_| invalid())?;
+        mac(key.ok_or_else(invalid)?, claims)?.verify_slice(&signature).map_err(|_| invalid())?;
         let claims = Self::unchecked(token)?;
         if claims.expires_at <= now {
             return Err(Error::new(Code::Unauthorized, "this token has expired; ask for a new one"));
         }
         match (&claims.origin, origin) {
             (Some(bound), given) if given != Some(bound) => {
-                Err(Error::new(Code::Forbidden, format!("this token is good for {bound} alone")))
+                Err(Error::new(Code::Forbidden, format!("this token may be used by pages of {bound} only")))
             }
             _ => Ok(claims),
         }
     }
 
-    /// Refuses what the token is not good for. `tool` is the one whose call is answered.
-    pub fn allows(&self, need: &Need, tool: Option<&str>) -> Result<(), Error> {
-        let forbidden = |message: String| Err(Error::new(Code::Forbidden, message));
+    fn allows(&self, need: &Need, tool: Option<&str>) -> Result<(), Error> {
         match need {
-            Need::Key => forbidden("this needs an API key; a session token is not enough".into()),
+            Need::Key => Err(Error::forbidden()),
+            Need::Event if !self.scopes.iter().any(|scope| matches!(scope, Scope::Send | Scope::Tools)) => {
+                Err(refused("this token has neither of the scopes send and tools"))
+            }
+            Need::Event => Ok(()),
             Need::Scope(scope) if !self.scopes.contains(scope) => {
-                forbidden(format!("this token does not have the scope {}", name(*scope)))
+                Err(refused(format!("this token does not have the scope {}", name(*scope))))
             }
             Need::Scope(_) => match (&self.tools, tool) {
                 (Some(tools), Some(tool)) if !tools.iter().any(|known| known == tool) => {
-                    forbidden(format!("this token does not answer calls of {tool}"))
+                    Err(refused(format!("this token does not answer calls of {tool}")))
                 }
                 _ => Ok(()),
             },
         }
     }
+
+    /// A page must not choose what its user's messages cost.
+    fn allows_turn(&self, command: &Command) -> Result<(), Error> {
+        if let Input::Message(message) = &command.input
+            && let Some(model) = &message.model
+            && !self.models.iter().flatten().any(|allowed| allowed == model)
+        {
+            let message = format!(
+                "this token does not allow the model {model}; name it in `models` when you create the token"
+            );
+            return Err(Error { param: Some("model_override".into()), ..refused(message) });
+        }
+        if command.sampling.is_some() && !self.settings {
+            return Err(refused(
+                "this token cannot change the settings of a turn; create the token with `\"settings\": true`",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Access {
+    /// Refuses what the caller may not do. `tool` is the one whose call is answered.
+    pub fn allows(&self, need: &Need, tool: Option<&str>) -> Result<(), Error> {
+        match self {
+            Access::Key => Ok(()),
+            Access::Token(claims) => claims.allows(need, tool),
+        }
+    }
+
+    /// Refuses an event that the caller may not post.
+    pub fn allows_event(&self, command: &Command, tool: Option<&str>) -> Result<(), Error> {
+        self.allows(&Need::of_input(&command.input), tool)?;
+        match self {
+            Access::Key => Ok(()),
+            Access::Token(claims) => claims.allows_turn(command),
+        }
+    }
 }
 
 impl Need {
-    /// What a request to a route needs; for events, see [`Need::of_input`].
+    /// What a request to a route needs.
     pub fn of(route: &Route, method: Method) -> Self {
         match (route, method) {
             (
@@ -172,14 +244,14 @@ impl Need {
                 | Route::Agent(_),
                 Method::Get,
             ) => Need::Scope(Scope::Read),
+            (Route::Events(_), Method::Post) => Need::Event,
             (Route::Queued(..), _) => Need::Scope(Scope::Send),
             (Route::Call(..), _) => Need::Scope(Scope::Tools),
             _ => Need::Key,
         }
     }
 
-    /// What an event needs.
-    pub fn of_input(input: &Input) -> Self {
+    fn of_input(input: &Input) -> Self {
         match input {
             Input::Message(_) | Input::Interrupt { .. } | Input::Stop => Need::Scope(Scope::Send),
             Input::Output(_) => Need::Scope(Scope::Tools),
@@ -214,6 +286,10 @@ fn mac(key: &[u8], text: &str) -> Result<Hmac<Sha256>, Error> {
     Ok(mac)
 }
 
+fn refused(message: impl Into<String>) -> Error {
+    Error::new(Code::Forbidden, message)
+}
+
 fn invalid() -> Error {
     Error::new(Code::Unauthorized, "this token is not valid")
 }
@@ -230,8 +306,16 @@ mod tests {
 
     const KEY: &[u8] = b"a key of thirty-two bytes or more";
 
+    fn session() -> SessionId {
+        SessionId(format!("sess_{}", "1".repeat(32)))
+    }
+
+    fn tenant() -> Tenant {
+        Tenant::parse("acme").unwrap()
+    }
+
     fn claims(body: &str) -> Claims {
-        Claims::asked(body, "acme", &SessionId("sess_1".into()), Seconds(1000)).unwrap()
+        Claims::asked(body, &tenant(), &session(), Seconds(1000)).unwrap()
     }
 
     fn token(claims: &Claims) -> String {
@@ -259,7 +343,7 @@ mod tests {
             let mut forged = token.clone().into_bytes();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(forged).unwrap();
-            // The last character of the mark has bits that mean nothing; a strict decoder refuses those, too.
+            // The last character of the signature has bits that mean nothing; a strict decoder refuses those, too.
             assert!(refused(&forged, Some(KEY)), "byte {at}");
         }
         let none =
@@ -290,7 +374,7 @@ mod tests {
             (r#"{"scopes":["read"],"origin":"a.example.com"}"#, Some("origin")),
             (r#"{"scopes":["read"],"alg":"none"}"#, Some("alg")),
         ] {
-            let error = Claims::asked(body, "t", &SessionId("s".into()), Seconds(0)).unwrap_err();
+            let error = Claims::asked(body, &tenant(), &session(), Seconds(0)).unwrap_err();
             assert_eq!((error.code, error.param.as_deref()), (Code::InvalidInput, param), "{body}");
         }
     }
@@ -312,6 +396,7 @@ mod tests {
             for method in route.methods() {
                 let want = match (&route, method) {
                     (route, Method::Get) if read.contains(route) => Need::Scope(Scope::Read),
+                    (Route::Events(_), Method::Post) => Need::Event,
                     (Route::Queued(..), Method::Delete) => Need::Scope(Scope::Send),
                     (Route::Call(..), Method::Delete) => Need::Scope(Scope::Tools),
                     _ => Need::Key,
@@ -319,7 +404,8 @@ mod tests {
                 assert_eq!(Need::of(&route, *method), want, "{route:?} {method:?}");
                 for scope in [Scope::Read, Scope::Send, Scope::Tools] {
                     let token = claims(&json!({"scopes": [scope]}).to_string());
-                    assert_eq!(token.allows(&want, None).is_ok(), want == Need::Scope(scope));
+                    let allowed = want == Need::Scope(scope) || want == Need::Event && scope != Scope::Read;
+                    assert_eq!(token.allows(&want, None).is_ok(), allowed, "{scope:?}: {route:?} {method:?}");
                 }
                 seen += 1;
             }
@@ -335,6 +421,51 @@ mod tests {
             (Input::Output(given), Scope::Tools),
         ] {
             assert_eq!(Need::of_input(&input), Need::Scope(need));
+        }
+    }
+
+    #[test]
+    fn what_a_token_says_cannot_reach_beyond_one_object() {
+        let forged = |claims: &Value| {
+            let claims = BASE64.encode(claims.to_string());
+            Claims::unchecked(&format!("{PREFIX}{claims}.AA"))
+        };
+        assert!(forged(&json!({"t": "acme", "s": session(), "c": [], "e": 0})).is_ok());
+        for tenant in ["", "acme/../agents/x?", r"acme\..", "acme\0", "acme/../../v1/usage?x="] {
+            let error = forged(&json!({"t": tenant, "s": session(), "c": [], "e": 0})).unwrap_err();
+            assert_eq!(error.code, Code::Unauthorized, "{tenant:?}");
+        }
+        for session in ["", "sess_1", "sess_../x", &format!("sess_{}?", "1".repeat(31))] {
+            assert!(forged(&json!({"t": "acme", "s": session, "c": [], "e": 0})).is_err(), "{session:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_changes_no_model_and_no_setting_unless_it_says_so() {
+        let command = |more: Value| {
+            let mut body = json!({"type": "message", "data": {"role": "user", "content": "x"}});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            crate::api::command(&body.to_string()).unwrap()
+        };
+        let plain = Access::Token(claims(r#"{"scopes":["send"]}"#));
+        let free = Access::Token(claims(r#"{"scopes":["send"],"models":["m","other:n"],"settings":true}"#));
+        let tool = json!({"type": "function", "name": "look"});
+        assert!(plain.allows_event(&command(json!({"tools": [tool]})), None).is_ok());
+        for (more, allowed) in [
+            (json!({"model_override": "m"}), true),
+            (json!({"model_override": "other:n"}), true),
+            (json!({"model_override": "n"}), false),
+            (json!({"reasoning_effort": "high"}), true),
+            (json!({"max_output_tokens": 1}), true),
+            (json!({"temperature": 0}), true),
+            (json!({"tool_choice": "none"}), true),
+            (json!({"parallel_tool_calls": false}), true),
+            (json!({"response_format": {"type": "json_object"}}), true),
+        ] {
+            let command = command(more);
+            assert_eq!(plain.allows_event(&command, None).unwrap_err().code, Code::Forbidden, "{command:?}");
+            assert_eq!(free.allows_event(&command, None).is_ok(), allowed, "{command:?}");
+            assert!(Access::Key.allows_event(&command, None).is_ok());
         }
     }
 

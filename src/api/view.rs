@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::SessionInfo;
 use super::agent::agent_fields;
+use super::{Access, SessionInfo};
 use crate::session::{Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Session, Status};
 
 /// A whole answer.
@@ -110,9 +110,13 @@ pub fn nested(item: &Item, status: Status) -> Value {
     shown
 }
 
-/// The agent of a session, without its secrets.
-pub fn agent_view(info: &SessionInfo) -> Value {
-    agent_fields(&info.agent_id, &info.agent)
+/// The agent of a session, without its secrets. Its instructions are for those with an API key.
+pub fn agent_view(info: &SessionInfo, access: &Access) -> Value {
+    let mut view = agent_fields(&info.agent_id, &info.agent);
+    if let (Access::Token(_), Some(view)) = (access, view.as_object_mut()) {
+        view.insert("instructions".into(), Value::Null);
+    }
+    view
 }
 
 /// The answer to an input that was taken. `cursor` is the position just before what it causes.

@@ -1,56 +1,90 @@
-//! Who may do what with a session: its tokens, and how often.
+//! Who may do what with a session, and how often. The worker has checked API keys; a token is checked here, because only the
+//! session knows the key that signed it.
+
+use std::rc::Rc;
 
 use super::clock;
 use super::driver::Driver;
-use super::object::Forwarded;
-use crate::api::{self, Claims, Code, Error, Key, MAX_SUBSCRIBERS, Rate, Reply, SessionInfo};
+use super::object::Caller;
+use crate::api::{
+    self, Access, Claims, Code, Error, Key, MAX_SUBSCRIBERS, Method, Need, Reply, Route, SessionInfo,
+};
+use crate::config::Config;
 use crate::session::{CallId, Kind, Log};
 
 impl Driver {
-    /// What whoever asks may do, as far as the token says; none: everything, since there is an API key.
-    pub fn caller(&self, about: &Forwarded) -> Result<Option<Claims>, Error> {
-        let Some(token) = &about.token else { return Ok(None) };
-        let slot = self.live.borrow();
-        let live = slot.as_ref().ok_or_else(Error::deleted)?;
-        let key = live.info.token_key.as_deref();
-        Claims::checked(token, key.map(str::as_bytes), about.origin.as_deref(), clock::now()).map(Some)
+    /// Checks the credentials of a client's request to a route. Nothing is done, read or written for it before.
+    pub fn authorize(&self, caller: &Caller, route: &Route, method: Method) -> Result<Access, Error> {
+        let Caller::Token { token, origin } = caller else { return Ok(Access::Key) };
+        let claims = {
+            let live = self.live()?;
+            let key = live.info.token_key.as_deref().map(str::as_bytes);
+            let claims = Claims::checked(token, key, origin.as_deref(), clock::now())?;
+            if claims.tenant != live.info.tenant || claims.session != live.session.id {
+                return Err(Error::new(Code::Forbidden, "this token is for another session"));
+            }
+            claims
+        };
+        let (access, need) = (Access::Token(claims), Need::of(route, method));
+        access.allows(&need, None)?;
+        if let Route::Call(_, call) = route {
+            access.allows(&need, self.tool_of(call)?.as_deref())?;
+        }
+        Ok(access)
     }
 
-    /// `POST …/tokens`.
-    pub fn make_token(&self, body: &str, keys: &[Key]) -> Result<Reply, Error> {
-        self.once(keys, || {
-            let mut slot = self.live.borrow_mut();
-            let live = slot.as_mut().ok_or_else(Error::deleted)?;
-            let claims = Claims::asked(body, &live.info.tenant, &live.session.id, clock::now())?;
-            if live.info.token_key.is_none() {
-                let info = SessionInfo { token_key: Some(clock::Ids.secret()?), ..live.info.clone() };
-                self.store.set_info(&live.session.id, &info)?;
-                live.info = info;
+    /// Counts what somebody with a token reads.
+    pub fn count_read(&self, access: &Access, config: &Config) -> Result<(), Error> {
+        match access {
+            Access::Key => Ok(()),
+            Access::Token(_) => self.change(|live| live.token_reads.take(config.token_read_rate, clock::millis())),
+        }
+    }
+
+    /// Counts an event, and a message that somebody with a token posts once more: each may cost a model request.
+    pub fn count_event(&self, access: &Access, is_message: bool, config: &Config) -> Result<(), Error> {
+        let now = clock::millis();
+        self.change(|live| {
+            if is_message && matches!(access, Access::Token(_)) {
+                live.token_messages.take(config.token_message_rate, now)?;
             }
-            claims.reply(live.info.token_key.as_deref().unwrap_or_default().as_bytes())
+            live.events.take(config.session_rate, now)
         })
     }
 
-    /// `DELETE …/tokens`: all that were given are void, and streams that were opened with one end.
-    pub fn revoke_tokens(&self, keys: &[Key]) -> Result<Reply, Error> {
+    /// `POST …/tokens`.
+    pub fn make_token(self: &Rc<Self>, body: &str, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
-            let mut slot = self.live.borrow_mut();
-            let live = slot.as_mut().ok_or_else(Error::deleted)?;
-            let info = SessionInfo { token_key: None, ..live.info.clone() };
-            self.store.set_info(&live.session.id, &info)?;
-            live.info = info;
-            for socket in self.state.get_websockets() {
-                // The worker dials again for those who may.
-                drop(socket.close(Some(1012), Some("tokens were revoked")));
-            }
+            self.change(|live| {
+                let claims = Claims::asked(body, &live.info.tenant, &live.session.id, clock::now())?;
+                if live.info.token_key.is_none() {
+                    let info = SessionInfo { token_key: Some(clock::Ids.secret()?), ..live.info.clone() };
+                    self.store.set_info(&live.session.id, &info)?;
+                    live.info = info;
+                }
+                claims.reply(live.info.token_key.as_deref().unwrap_or_default().as_bytes())
+            })
+        })
+    }
+
+    /// `DELETE …/tokens`: revokes all tokens. Streams that were opened with one end.
+    pub fn revoke_tokens(self: &Rc<Self>, keys: &[Key]) -> Result<Reply, Error> {
+        self.once(keys, || {
+            self.change(|live| {
+                let info = SessionInfo { token_key: None, ..live.info.clone() };
+                self.store.set_info(&live.session.id, &info)?;
+                live.info = info;
+                Ok(())
+            })?;
+            // The worker dials again for those who still may.
+            self.close_sockets("tokens were revoked");
             Ok(Reply::json(200, &api::revoked()))
         })
     }
 
     /// The tool that a call is of; none if there is no such call.
     pub fn tool_of(&self, call_id: &str) -> Result<Option<String>, Error> {
-        let slot = self.live.borrow();
-        let live = slot.as_ref().ok_or_else(Error::deleted)?;
+        let live = self.live()?;
         let open = live.session.state.open_calls().iter().find(|call| call.call_id.as_str() == call_id);
         if let Some(call) = open {
             return Ok(Some(call.name.clone()));
@@ -60,13 +94,6 @@ impl Driver {
             Kind::FunctionCall { name, .. } => Some(name),
             Kind::Message { .. } | Kind::Reasoning | Kind::FunctionCallOutput { .. } | Kind::Error => None,
         })
-    }
-
-    /// Counts an event, and refuses one too many.
-    pub fn count_event(&self, rate: Rate) -> Result<(), Error> {
-        let mut slot = self.live.borrow_mut();
-        let live = slot.as_mut().ok_or_else(Error::deleted)?;
-        live.bucket.take(rate, clock::millis())
     }
 
     /// Refuses one reader too many.

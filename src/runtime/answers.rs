@@ -39,8 +39,13 @@ impl Answers {
         self.made.set(false);
     }
 
+    /// Whether an answer is kept under that name.
+    pub fn has(&self, name: &str) -> Result<bool, Unreadable> {
+        Ok(self.any()? && !self.sql.query("SELECT 1 FROM answer WHERE name = ?", vec![text(name)])?.is_empty())
+    }
+
     /// The answer that was given under one of the keys.
-    pub fn given(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
+    pub fn given(&self, keys: &[Key]) -> Result<Option<Remembered>, Error> {
         if keys.is_empty() || !self.any()? {
             return Ok(None);
         }
@@ -51,8 +56,9 @@ impl Answers {
                     .map(|row| json::read(&row.text()))
                     .transpose()
                     .map_err(|e| Unreadable::Storage(format!("a kept answer cannot be read: {e}")))?;
-            if let Some(again) = key.judge(remembered)? {
-                return Ok(Some(again));
+            if let Some(first) = remembered {
+                key.check(&first)?;
+                return Ok(Some(first));
             }
         }
         Ok(None)

@@ -92,7 +92,7 @@ impl<S: Sink + 'static> Bridge<S> {
 
     /// Follows the session until the client or the session goes. `first` is the answer to the first dial.
     pub async fn run(self, first: Response, mut gone: Gone) {
-        let session = SessionId(self.object.about.session.clone());
+        let Some(session) = self.object.about.session.clone() else { return };
         if !self.passing.sink.heartbeat(&session) {
             return;
         }

@@ -1,8 +1,9 @@
 //! The directory's object: one per tenant. Lists its sessions, keeps its agents, and counts what was used.
 //!
 //! Always true: a summary never replaces a newer one; a session that was deleted does not come back by a summary that was
-//! under way; what a session has used is counted once, also after it is gone. It is asked when sessions are made, listed
-//! and deleted, and told when one comes to rest, never on the way of an event.
+//! under way; what a session has used is counted once, also after it is gone; an agent that came with a session goes with the
+//! last session that has it; reading makes no storage. It is asked when sessions are made, listed and deleted, and told when
+//! one comes to rest, never on the way of an event.
 
 use std::cell::Cell;
 
@@ -13,7 +14,7 @@ use worker::{DurableObject, Env, Response, State, durable_object};
 use super::answers::Answers;
 use super::clock;
 use super::http::Request;
-use super::object::Forwarded;
+use super::object::{Ask, Caller, Forwarded};
 use super::router::{config, internal};
 use super::rows::{Row, Sql, number, text};
 use crate::api::{
@@ -21,18 +22,14 @@ use crate::api::{
     list_page,
 };
 use crate::json;
-use crate::session::{AgentId, Mint, Unreadable, Usage};
-
-/// Where sessions tell their summaries, and say goodbye. No route for clients.
-pub const SESSIONS: &str = "/own/sessions";
-/// Where an agent is read with its secrets. No route for clients.
-pub const AGENTS: &str = "/own/agents/";
+use crate::session::{AgentId, Mint, SessionId, Unreadable, Usage};
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS session (id TEXT PRIMARY KEY, version INTEGER NOT NULL, created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL, agent_id TEXT NOT NULL, agent_name TEXT NOT NULL, status TEXT NOT NULL,
         archived INTEGER NOT NULL, words TEXT NOT NULL, summary TEXT NOT NULL) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS created ON session (created_at, id);
+    CREATE INDEX IF NOT EXISTS of_agent ON session (agent_id);
     CREATE TABLE IF NOT EXISTS agent (id TEXT PRIMARY KEY, listed INTEGER NOT NULL, created_at INTEGER NOT NULL,
         record TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS used (day INTEGER PRIMARY KEY, usage TEXT NOT NULL);
@@ -45,7 +42,8 @@ pub struct Directory {
     env: Env,
     sql: Sql,
     answers: Answers,
-    prepared: Cell<bool>,
+    /// Whether the tables are there, as far as this instance knows.
+    made: Cell<bool>,
 }
 
 // A caught panic leaves no state behind: everything is in storage.
@@ -55,63 +53,92 @@ impl std::panic::RefUnwindSafe for Directory {}
 impl DurableObject for Directory {
     fn new(state: State, env: Env) -> Self {
         let sql = Sql::new(state.storage());
-        Self { state, env, answers: Answers::new(sql.clone()), sql, prepared: Cell::new(false) }
+        Self { state, env, answers: Answers::new(sql.clone()), sql, made: Cell::new(false) }
     }
 
     async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
         let req = Request::from(req);
         let about = Forwarded::of(&req)?;
         let stamp = about.stamp();
-        let reply = self.answer(&req, &about).await.unwrap_or_else(|error| error.reply(&about.request_id));
+        let reply = match self.answer(&req, &about).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                req.drain().await;
+                error.reply(&about.request_id)
+            }
+        };
         stamp.respond(reply).map_err(|error| error.message.into())
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        let swept = self.prepare().and_then(|()| self.answers.sweep(clock::now()));
-        match swept {
-            Ok(next) => self.wake_at(next.map(|at| at.0)).await?,
-            Err(e) => return Err(e.to_string().into()),
-        }
+        // An error would be tried again a few times within minutes, and then never.
+        let next = self.answers.sweep(clock::now()).unwrap_or_else(|e| {
+            worker::console_error!("answers could not be swept: {e}");
+            Some(clock::now().after(600))
+        });
+        self.wake_at(next.map(|at| at.0)).await?;
         Response::empty()
     }
 }
 
 impl Directory {
-    /// Makes the tables, once per instance.
+    /// Makes the tables, for something that is to be written.
     fn prepare(&self) -> Result<(), Unreadable> {
-        if !self.prepared.get() {
+        if !self.made.get() {
             self.sql.run(SCHEMA, Vec::new())?;
-            self.prepared.set(true);
+            self.made.set(true);
         }
         Ok(())
     }
 
-    async fn answer(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
-        self.prepare()?;
-        if req.path() != SESSIONS {
-            return Box::pin(self.other(req, about)).await; // as in `router::answer`
+    /// The rows that a query finds; none if nothing was ever written.
+    fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
+        if !self.made.get() {
+            let tables = self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'session'", Vec::new())?;
+            if tables.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.prepare()?; // also adds what an earlier version did not have
         }
-        let body = req.body().await?;
-        self.told(json::read(&body).map_err(internal)?)?;
-        Ok(Reply::json(200, &json!({})))
+        self.sql.query(query, args)
     }
 
-    /// What is not a summary.
-    async fn other(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
+    async fn answer(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
+        match &about.ask {
+            Ask::Summary => {
+                let body = req.body().await?;
+                self.told(json::read(&body).map_err(internal)?)?;
+                Ok(Reply::json(200, &json!({})))
+            }
+            Ask::Client(Caller::Key) => Box::pin(self.client(req, about)).await, // as in `router::answer`
+            Ask::Client(Caller::Token { .. }) => Err(Error::forbidden()),
+            Ask::Unlist { session, keyed } => {
+                let mut keys = Key::of(&deletion(session), about.key.as_deref(), session.as_str())?;
+                keys.extend(keyed.then(|| Key { name: gone(session), digest: String::new() }));
+                Box::pin(self.forget(session, &keys)).await
+            }
+            Ask::Deleted(session) => {
+                // Asked when the session is gone: perhaps it was this very request that deleted it.
+                let keys = Key::of(&deletion(session), about.key.as_deref(), session.as_str())?;
+                let first = self.answers.given(&keys)?.ok_or_else(|| Error::no_session(session.as_str()))?;
+                first.replay(too_large)
+            }
+            Ask::WasDeleted(session) if self.answers.has(&gone(session))? => Ok(Reply::json(200, &json!({}))),
+            Ask::WasDeleted(session) => Err(Error::no_session(session.as_str())),
+            Ask::Agent(id) => {
+                let record = self.agent(id.as_str())?;
+                Ok(Reply::json(200, &serde_json::to_value(record).map_err(internal)?))
+            }
+            Ask::Create | Ask::Fork(_) | Ask::Log(_) | Ask::Ping => {
+                Err(internal("a directory was asked what a session's object knows"))
+            }
+        }
+    }
+
+    /// Answers a client, who has an API key of the tenant.
+    async fn client(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
         let (path, query) = (req.path(), req.query());
         let key = about.key.as_deref();
-        if let Some(id) = path.strip_prefix(SESSIONS).and_then(|rest| rest.strip_prefix('/')) {
-            let keys = Key::of(&format!("delete {id}"), key, id)?;
-            return match &*req.method {
-                "DELETE" => self.forget(id, &keys).await,
-                // Asked when the session is gone: perhaps it was this very request that deleted it.
-                _ => self.answers.given(&keys)?.ok_or_else(|| Error::no_session(id)),
-            };
-        }
-        if let Some(id) = path.strip_prefix(AGENTS) {
-            let record = self.agent(id)?;
-            return Ok(Reply::json(200, &serde_json::to_value(record).unwrap_or_default()));
-        }
         let (route, method) = Route::parse(&req.method, path)?;
         let body = req.body_of(method).await?;
         match (route, method) {
@@ -150,8 +177,8 @@ impl Directory {
     }
 
     async fn once(&self, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
-        if let Some(again) = self.answers.given(keys)? {
-            return Ok(again);
+        if let Some(first) = self.answers.given(keys)? {
+            return first.replay(too_large);
         }
         let reply = act()?;
         // No await since then: what was done and what was answered are kept together or not at all.
@@ -173,6 +200,7 @@ impl Directory {
     fn told(&self, told: Told) -> Result<(), Error> {
         let Told { summary, new, inherits, agent } = told;
         let id = summary.id.as_str();
+        self.prepare()?;
         let known = self.sql.query("SELECT version, summary FROM session WHERE id = ?", vec![text(id)])?;
         let known = known.into_iter().next().map(|mut row| (row.number().unwrap_or(0), row.text()));
         let before = match &known {
@@ -211,9 +239,17 @@ impl Directory {
         Ok(())
     }
 
-    async fn forget(&self, id: &str, keys: &[Key]) -> Result<Reply, Error> {
+    /// Takes a session from the list, and the agent that came with it if no other session has it.
+    async fn forget(&self, id: &SessionId, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
-            self.sql.run("DELETE FROM session WHERE id = ?", vec![text(id)])?;
+            let known = self.query("SELECT agent_id FROM session WHERE id = ?", vec![text(id.as_str())])?;
+            for mut row in known {
+                let agent = row.text();
+                self.sql.run("DELETE FROM session WHERE id = ?", vec![text(id.as_str())])?;
+                let sql = "DELETE FROM agent WHERE id = ?1 AND listed = 0
+                    AND NOT EXISTS (SELECT 1 FROM session WHERE agent_id = ?1)";
+                self.sql.run(sql, vec![text(agent)])?;
+            }
             Ok(Reply::json(200, &json!({"id": id, "object": "conversation.deleted", "deleted": true})))
         })
         .await
@@ -235,7 +271,7 @@ impl Directory {
         if let Some(search) = &query.search {
             list.also("instr(words, ?) > 0", vec![text(search.to_lowercase())]);
         }
-        let (rows, more) = list.page(&self.sql, &query.page)?;
+        let (rows, more) = list.page(self, &query.page)?;
         let view = |text: String| json::read(&text).map(|summary: Summary| summary.view()).map_err(internal);
         let data = rows.into_iter().map(view).collect::<Result<Vec<Value>, Error>>()?;
         Ok(Reply::json(200, &list_page(&data, more)))
@@ -244,14 +280,14 @@ impl Directory {
     fn agents(&self, query: &PageQuery) -> Result<Reply, Error> {
         let mut list = List::new("agent", "created_at", "record");
         list.also("listed = 1", Vec::new());
-        let (rows, more) = list.page(&self.sql, query)?;
+        let (rows, more) = list.page(self, query)?;
         let view = |text: String| json::read(&text).map(|record: AgentRecord| record.view()).map_err(internal);
         let data = rows.into_iter().map(view).collect::<Result<Vec<Value>, Error>>()?;
         Ok(Reply::json(200, &list_page(&data, more)))
     }
 
     fn agent(&self, id: &str) -> Result<AgentRecord, Error> {
-        let mut rows = self.sql.query("SELECT record FROM agent WHERE id = ?", vec![text(id)])?;
+        let mut rows = self.query("SELECT record FROM agent WHERE id = ?", vec![text(id)])?;
         let Some(row) = rows.first_mut() else {
             return Err(Error::new(Code::NotFound, format!("there is no agent {id}")));
         };
@@ -274,6 +310,7 @@ impl Directory {
             Listed::No => "INSERT OR IGNORE INTO agent (id, listed, created_at, record) VALUES (?, 0, ?, ?)",
         };
         let args = vec![text(record.id.as_str()), number(record.created_at.0), text(to_json(record)?)];
+        self.prepare()?;
         self.sql.run(sql, args)?;
         Ok(())
     }
@@ -295,7 +332,7 @@ impl Directory {
     fn usage(&self) -> Result<Reply, Error> {
         let mut total = Usage::default();
         let mut days = Vec::new();
-        for mut row in self.sql.query("SELECT day, usage FROM used ORDER BY day DESC", Vec::new())? {
+        for mut row in self.query("SELECT day, usage FROM used ORDER BY day DESC", Vec::new())? {
             let day = row.number().unwrap_or(0);
             let used: Usage = json::read(&row.text()).map_err(internal)?;
             total.add(used);
@@ -303,10 +340,24 @@ impl Directory {
                 days.push(json!({"starts_at": day.saturating_mul(86_400), "usage": used}));
             }
         }
-        let mut sessions = self.sql.query("SELECT COUNT(*) FROM session", Vec::new())?;
+        let mut sessions = self.query("SELECT COUNT(*) FROM session", Vec::new())?;
         let sessions = sessions.first_mut().and_then(Row::number).unwrap_or(0);
         Ok(Reply::json(200, &json!({"object": "usage", "sessions": sessions, "total": total, "days": days})))
     }
+}
+
+/// The route of a deletion, for the keys of its answers.
+fn deletion(session: &SessionId) -> String {
+    format!("delete {session}")
+}
+
+/// The name under which it is kept that a session was deleted, for as long as answers are.
+fn gone(session: &SessionId) -> String {
+    format!("gone {session}")
+}
+
+fn too_large() -> Result<String, Error> {
+    Err(Error::new(Code::AlreadyExists, "this was done, but its answer was too large to keep; read it again"))
 }
 
 /// Whether an agent is in the list, or came with a session.
@@ -342,13 +393,13 @@ impl List {
     }
 
     /// The entries of a page, and whether there are more.
-    fn page(mut self, sql: &Sql, query: &PageQuery) -> Result<(Vec<String>, bool), Error> {
+    fn page(mut self, directory: &Directory, query: &PageQuery) -> Result<(Vec<String>, bool), Error> {
         let Self { table, order, column, .. } = self;
         let (after, before) = if query.descending { ("<", ">") } else { (">", "<") };
         for (edge, id, param) in [(after, &query.after, "after"), (before, &query.before, "before")] {
             let Some(id) = id else { continue };
             let at = format!("SELECT {order} FROM {table} WHERE id = ?");
-            let Some(at) = sql.query(&at, vec![text(&**id)])?.first_mut().and_then(Row::number) else {
+            let Some(at) = directory.query(&at, vec![text(&**id)])?.first_mut().and_then(Row::number) else {
                 let message = format!("there is no {table} {id}");
                 return Err(Error { param: Some(param.into()), ..Error::new(Code::NotFound, message) });
             };
@@ -360,7 +411,8 @@ impl List {
             "SELECT {column} FROM {table} WHERE {tests} ORDER BY {order} {direction}, id {direction} LIMIT ?"
         );
         self.args.push(number(query.limit.saturating_add(1) as u64));
-        let mut rows: Vec<String> = sql.query(&all, self.args)?.into_iter().map(|mut row| row.text()).collect();
+        let mut rows: Vec<String> =
+            directory.query(&all, self.args)?.into_iter().map(|mut row| row.text()).collect();
         let more = rows.len() > query.limit;
         rows.truncate(query.limit);
         Ok((rows, more))

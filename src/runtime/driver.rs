@@ -1,6 +1,6 @@
 //! Performs the effects of a session's steps, in their order and without an await between them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,10 +9,13 @@ use wasm_bindgen::prelude::*;
 use worker::{AbortController, Delay, Env, State, WebSocket};
 
 use super::bridge::END;
-use super::listing::Listing;
+use super::listing::{AGAIN, Listing};
+use super::object::{Ask, Object};
 use super::store::{Store, Stored};
 use super::{clock, model, router};
-use crate::api::{self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery};
+use crate::api::{
+    self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery, Tenant,
+};
 use crate::config::Lines;
 use crate::provider::Sampling;
 use crate::session::{
@@ -49,7 +52,7 @@ pub struct Driver {
     pub store: Store,
     /// The session, once it has been loaded.
     pub live: RefCell<Option<Live>>,
-    /// When the alarm goes off, as far as this instance knows.
+    /// When the alarm goes off. Read when the session is loaded, so that an alarm of an earlier instance is not put off.
     alarm_at: Cell<Option<Seconds>>,
     /// Whether another session's log is being copied into this one.
     pub copying: Cell<bool>,
@@ -64,7 +67,13 @@ pub struct Live {
     /// What the directory knows of it.
     pub listing: Listing,
     /// How often it was sent events.
-    pub bucket: Bucket,
+    pub events: Bucket,
+    /// How often holders of tokens posted messages.
+    pub token_messages: Bucket,
+    /// How often holders of tokens read.
+    pub token_reads: Bucket,
+    /// Whether this instance has gone on with what a dead one left behind.
+    resumed: bool,
     /// The model request that runs, by the place that asked for it.
     request: Option<(Seq, AbortController)>,
     unsaved: usize,
@@ -96,13 +105,13 @@ impl Driver {
             self.perform(Input::Message(message))?;
         }
         let made = self.made(keys)?;
-        self.tell_now(agent).await; // who does not hear it now is told again
+        self.tell_now(agent).await; // the alarm sees to it if this fails, or if nothing here survives it
         Ok(made)
     }
 
     /// Makes the session from a state whose records are stored, and a first input.
     pub fn begin(
-        &self,
+        self: &Rc<Self>,
         id: SessionId,
         info: SessionInfo,
         state: crate::session::State,
@@ -115,9 +124,10 @@ impl Driver {
         self.store.create(&id, &info, &session.state, &effects.append)?;
         self.store.sql.take_written(); // what is counted is turns
         self.arm(effects.alarm.map(|alarm| alarm.at()));
+        self.arm(Some(now.after(AGAIN))); // the directory has to hear of it, whatever happens now
         // Nobody has seen anything of it yet, so there is nothing to publish.
         let session = Session::load(id, session.settings, session.state, Vec::new());
-        *self.live.borrow_mut() = Some(Live::new(session, info, Listing::default()));
+        *self.live.borrow_mut() = Some(Live { resumed: true, ..Live::new(session, info, Listing::default()) });
         Ok(())
     }
 
@@ -128,38 +138,86 @@ impl Driver {
         Ok(reply)
     }
 
-    /// The answer that an earlier request to make this session got.
-    pub fn created(&self, keys: &[Key]) -> Result<Option<Reply>, Error> {
-        // Without a key the id is new.
-        if keys.is_empty() || self.store.load()?.is_none() {
+    /// The answer that an earlier request to make this session got. Nothing is awaited after it has found that there was none.
+    pub async fn created(
+        self: &Rc<Self>,
+        id: &SessionId,
+        tenant: &Tenant,
+        keys: &[Key],
+    ) -> Result<Option<Reply>, Error> {
+        if keys.is_empty() {
+            return Ok(None); // the id is new
+        }
+        if self.store.load()?.is_none() && self.was_deleted(id, tenant).await? {
+            let message = format!("the session that this key made, {id}, was deleted; use a new key");
+            return Err(Error::new(Code::IdempotencyKeyReused, message));
+        }
+        if self.store.load()?.is_none() {
             return Ok(None);
         }
-        let exists =
-            || Error::new(Code::AlreadyExists, "the session that this key once made exists; use a new key");
-        self.store.answers.given(keys)?.map(Some).ok_or_else(exists)
+        self.load(id).await?;
+        self.resume()?;
+        let Some(first) = self.store.answers.given(keys)? else {
+            let message =
+                "the session that this key made still exists, but its answer is no longer kept; use a new key";
+            return Err(Error::new(Code::AlreadyExists, message));
+        };
+        first.replay(|| self.snapshot_text()).map(Some)
     }
 
-    /// Loads the session if this instance has not yet, and goes on with what a dead instance left behind.
-    pub fn wake(self: &Rc<Self>, id: &str) -> Result<(), Error> {
+    /// Loads the session if this instance has not yet. Reads only: whoever asks has not been checked.
+    pub async fn load(&self, id: &SessionId) -> Result<(), Error> {
+        if self.live.borrow().is_some() {
+            return Ok(());
+        }
+        if self.store.load()?.is_none() {
+            return Err(Error::no_session(id.as_str()));
+        }
+        if self.alarm_at.get().is_none() {
+            let at = self.state.storage().get_alarm().await.map_err(router::internal)?;
+            let at = at.and_then(|millis| u64::try_from(millis).ok()).map(|millis| Seconds(millis / 1000));
+            self.alarm_at.set(self.alarm_at.get().or(at));
+        }
+        // Somebody else may have loaded, or deleted, it meanwhile.
         if self.live.borrow().is_some() {
             return Ok(());
         }
         let Some(Stored { id, info, state, open, listed }) = self.store.load()? else {
-            return Err(Error::no_session(id));
+            return Err(Error::no_session(id.as_str()));
         };
         worker::console_debug!("{id} woke, {} rows read", self.store.sql.take_read());
         let session = Session::load(id, info.settings(), state, open);
         *self.live.borrow_mut() = Some(Live::new(session, info, Listing::stored(listed)));
-        self.perform(Input::Recover)?;
         Ok(())
+    }
+
+    /// Goes on with what a dead instance left behind, once.
+    pub fn resume(self: &Rc<Self>) -> Result<(), Error> {
+        if !self.change(|live| Ok(std::mem::replace(&mut live.resumed, true)))? {
+            self.perform(Input::Recover)?;
+        }
+        Ok(())
+    }
+
+    /// The session in memory.
+    pub fn live(&self) -> Result<Ref<'_, Live>, Error> {
+        Ref::filter_map(self.live.borrow(), Option::as_ref).map_err(|_| Error::deleted())
+    }
+
+    /// Changes the session in memory. A panic in `change` leaves none behind, so that it is read again and not used half
+    /// changed.
+    pub fn change<R>(&self, change: impl FnOnce(&mut Live) -> Result<R, Error>) -> Result<R, Error> {
+        let mut live = self.live.take().ok_or_else(Error::deleted)?;
+        let changed = change(&mut live);
+        self.live.replace(Some(live));
+        changed
     }
 
     /// Takes what a client wants, once: under a key that was used before the first answer is given again.
     pub fn take(self: &Rc<Self>, input: Input, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
             let cursor = {
-                let slot = self.live.borrow();
-                let session = &slot.as_ref().ok_or_else(Error::deleted)?.session;
+                let session = &self.live()?.session;
                 session.cursor().text(&session.id)
             };
             let answer = self.perform(input)?;
@@ -170,31 +228,41 @@ impl Driver {
     /// `PATCH /v1/sessions/{id}`.
     pub fn patch(self: &Rc<Self>, patch: Patch, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
-            let mut slot = self.live.borrow_mut();
-            let live = slot.as_mut().ok_or_else(Error::deleted)?;
-            let info = live.info.patched(patch, clock::now())?;
-            router::config(&self.env)?.check(&info, &Sampling::default())?;
-            self.store.set_info(&live.session.id, &info)?;
-            live.session.settings = info.settings();
-            live.info = info;
-            self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
-            self.tell_at(live, 0);
-            drop(slot);
+            self.change(|live| {
+                let changes_model = patch.changes_model();
+                let info = live.info.patched(patch, clock::now())?;
+                if changes_model {
+                    router::config(&self.env)?.check(&info, &Sampling::default())?;
+                }
+                self.store.set_info(&live.session.id, &info)?;
+                live.session.settings = info.settings();
+                live.info = info;
+                self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
+                self.tell_at(live, 0);
+                Ok(())
+            })?;
             self.snapshot(&SnapshotQuery::default())
         })
     }
 
-    /// Refuses settings of a turn that the session's provider has no such thing for.
+    /// The session as it is now, for an answer that was too large to keep.
+    fn snapshot_text(&self) -> Result<String, Error> {
+        Ok(self.snapshot(&SnapshotQuery::default())?.body)
+    }
+
+    /// Refuses settings of a turn that the session's provider does not support.
     pub fn check(&self, turn: &Sampling) -> Result<(), Error> {
-        let slot = self.live.borrow();
-        let live = slot.as_ref().ok_or_else(Error::deleted)?;
-        router::config(&self.env)?.check(&live.info, turn)
+        router::config(&self.env)?.check(&self.live()?.info, turn)
     }
 
     /// Acts, unless that was done under one of the keys already.
-    pub fn once(&self, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
-        if let Some(again) = self.store.answers.given(keys)? {
-            return Ok(again);
+    pub fn once(
+        self: &Rc<Self>,
+        keys: &[Key],
+        act: impl FnOnce() -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        if let Some(first) = self.store.answers.given(keys)? {
+            return first.replay(|| self.snapshot_text());
         }
         let reply = act()?;
         // No await since the step: what was done and what was answered are kept together or not at all.
@@ -202,7 +270,7 @@ impl Driver {
         Ok(reply)
     }
 
-    fn remember(&self, keys: &[Key], reply: &Reply) -> Result<(), Error> {
+    fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
         let now = clock::now();
         self.store.answers.keep(keys, reply, now)?;
         // A turn sets an alarm, and that will see to the rest.
@@ -212,23 +280,25 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes an input and performs what comes of it.
+    /// Takes an input and performs what comes of it. A session that could not be read or written is forgotten, since its step
+    /// may have gone half-way, and its readers are cut off, since they may miss what was stored: both begin again from storage.
     pub fn perform(self: &Rc<Self>, input: Input) -> Result<Answer, Error> {
-        let mut slot = self.live.borrow_mut();
-        let live = slot.as_mut().ok_or_else(Error::deleted)?;
-        let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
-        let effects = match live.session.step(input, &mut context) {
-            Ok(effects) => effects,
-            Err(Rejected::Unreadable(e)) => {
-                *slot = None; // it may have gone half-way: forget it and read it again
-                return Err(e.into());
+        let mut live = self.live.take().ok_or_else(Error::deleted)?;
+        let failed = match self.step(&mut live, input) {
+            Err(Rejected::Unreadable(e)) => e,
+            done => {
+                self.live.replace(Some(live));
+                return Ok(done?);
             }
-            Err(rejected) => return Err(rejected.into()),
         };
-        if let Err(e) = self.commit(live, &effects) {
-            *slot = None;
-            return Err(e.into());
-        }
+        self.close_sockets("the session's storage failed");
+        Err(failed.into())
+    }
+
+    fn step(self: &Rc<Self>, live: &mut Live, input: Input) -> Result<Answer, Rejected> {
+        let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
+        let effects = live.session.step(input, &mut context)?;
+        self.commit(live, &effects)?;
         self.arm(effects.alarm.map(|alarm| alarm.at()));
         if !effects.append.is_empty() {
             self.tell(live);
@@ -256,7 +326,7 @@ impl Driver {
         } else {
             self.store.append(&effects.append, &live.session.state)?;
         }
-        self.publish(live, &effects.append)?;
+        self.publish(live, &effects.append);
         for record in &effects.append {
             if let Entry::Ended { turn, outcome, .. } = &record.entry {
                 let written = self.store.sql.take_written();
@@ -268,20 +338,37 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends to all subscribers what there is to show now, encoded once.
-    fn publish(&self, live: &mut Live, appended: &[Record]) -> Result<(), Unreadable> {
-        let events = live.session.publish(appended, &self.store)?;
+    /// Sends to all subscribers what there is to show now, encoded once. What was appended is durable by now, so a failure
+    /// here must not undo it: the subscribers are cut off instead, and find it in the log when they resume.
+    fn publish(&self, live: &mut Live, appended: &[Record]) {
+        let events = match live.session.publish(appended, &self.store) {
+            Ok(events) => events,
+            Err(e) => {
+                worker::console_error!("events could not be made: {e}");
+                live.session.skip();
+                self.close_sockets("resume from the last cursor");
+                return;
+            }
+        };
         if events.is_empty() {
-            return Ok(());
+            return;
         }
-        self.save_open(live, &events)?;
+        if let Err(e) = self.save_open(live, &events) {
+            worker::console_error!("the open items could not be saved: {e}"); // a crash would lose more of them
+        }
         live.published_at = clock::millis();
         let text = batch(&live.session, live.session.cursor(), &events).into();
         for socket in self.state.get_websockets() {
             // One that has just gone is about to be closed anyway.
             drop(socket.as_ref().unchecked_ref::<Subscriber>().send(&text));
         }
-        Ok(())
+    }
+
+    /// Cuts the subscribers off. The worker dials again, for those who still may, from the cursor that each of them has.
+    pub fn close_sockets(&self, why: &str) {
+        for socket in self.state.get_websockets() {
+            drop(socket.close(Some(1012), Some(why)));
+        }
     }
 
     /// Goes on with something while the object answers. Boxed, so that the platform's glue is made once and not for each.
@@ -304,14 +391,11 @@ impl Driver {
 
     /// Sends what has gathered. Also before anybody reads the stream: a replay ends where the live events go on.
     pub fn flush(&self) {
-        let mut slot = self.live.borrow_mut();
-        let Some(live) = slot.as_mut() else { return };
-        if std::mem::take(&mut live.flush_is_due)
-            && let Err(e) = self.publish(live, &[])
-        {
-            worker::console_error!("{e}");
-            *slot = None; // memory may be ahead of what was shown: read it again
+        let Some(mut live) = self.live.take() else { return };
+        if std::mem::take(&mut live.flush_is_due) {
+            self.publish(&mut live, &[]);
         }
+        self.live.replace(Some(live));
     }
 
     /// Writes a checkpoint of the open items when enough has been written since the last one.
@@ -331,12 +415,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Sees to it that the alarm goes off in time. One that is set already and earlier stays: it is cheaper to let it
-    /// find nothing to do than to write it anew with every step.
-    pub fn arm(&self, at: Option<Seconds>) {
+    /// Makes sure that the alarm goes off in time. One that is set already and earlier stays, also if it is late: it is cheaper
+    /// to let it find nothing to do than to write it anew with every step.
+    pub fn arm(self: &Rc<Self>, at: Option<Seconds>) {
         let now = clock::now();
         let Some(due) = at.map(|at| at.max(now)) else { return };
-        if self.alarm_at.get().is_some_and(|at| at > now && at <= due) {
+        if self.alarm_at.get().is_some_and(|at| at <= due) {
             return;
         }
         self.alarm_at.set(Some(due));
@@ -348,31 +432,53 @@ impl Driver {
         // The first poll happens here, so the platform takes it together with the rows that were just written.
         let mut set = Box::pin(set);
         let polled = futures::FutureExt::now_or_never(&mut set);
+        let driver = self.clone();
         self.later(async move {
-            if polled.is_none()
-                && let Err(e) = set.await
-            {
+            let set = match polled {
+                Some(set) => set,
+                None => set.await,
+            };
+            if let Err(e) = set {
                 worker::console_error!("the alarm could not be set: {e}");
+                driver.alarm_at.set(None);
             }
         });
     }
 
-    /// The alarm went off. What is still to come is set last.
-    pub async fn alarm(self: &Rc<Self>) -> Result<(), Error> {
+    /// The alarm went off. Never fails: the platform would try a few times within minutes, and then never again.
+    pub async fn alarm(self: &Rc<Self>) {
         self.alarm_at.set(None);
-        if self.live.borrow().is_none() && self.store.load()?.is_none() {
-            return self.abandoned().await;
+        if let Err(error) = self.went_off().await {
+            worker::console_error!("alarm: {}", error.message);
+            self.arm(Some(clock::now().after(AGAIN)));
         }
-        self.wake("")?;
+    }
+
+    /// Does what was due. What is still to come is set last.
+    async fn went_off(self: &Rc<Self>) -> Result<(), Error> {
+        let Some(Stored { id, .. }) = self.store.load()? else { return self.abandoned().await };
+        self.load(&id).await?;
+        self.resume()?;
         self.perform(Input::Alarm)?;
         if self.is_over() {
             return self.delete(&[]).await.map(drop);
         }
+        self.stay_awake();
         self.settle_listing().await?;
         let now = clock::now();
         let sweep = self.store.answers.sweep(now)?;
         self.arm(self.due(now, sweep));
         Ok(())
+    }
+
+    /// Asks this object itself while the model answers. Neither a request that waits for a model nor an alarm keeps an object
+    /// in memory: `workerd` puts it out 70 to 140 seconds after the last request (workerd#7301), and cuts the answer off.
+    fn stay_awake(&self) {
+        let Ok(live) = self.live() else { return };
+        if live.request.is_some() {
+            let own = Object::session(&self.env, &live.info.tenant, live.session.id.clone(), Ask::Ping);
+            self.later(async move { drop(own.get().await) });
+        }
     }
 
     /// When the alarm has to go off next. What is swept can wait until the session is at rest.
@@ -384,7 +490,7 @@ impl Driver {
     }
 
     /// Storage without a session: a copy that was never finished.
-    async fn abandoned(&self) -> Result<(), Error> {
+    async fn abandoned(self: &Rc<Self>) -> Result<(), Error> {
         if self.copying.get() {
             self.arm(Some(clock::now().after(COPY_SECONDS)));
             return Ok(());
@@ -417,7 +523,7 @@ impl Driver {
 
     /// `DELETE /v1/sessions/{id}`. First from the list, so that it never shows a session that is no more.
     pub async fn delete(&self, keys: &[Key]) -> Result<Reply, Error> {
-        let found = self.live.borrow().as_ref().map(|live| (live.session.id.0.clone(), live.info.clone()));
+        let found = self.live.borrow().as_ref().map(|live| (live.session.id.clone(), live.info.clone()));
         let (id, info) = found.ok_or_else(Error::deleted)?;
         self.unlist(&id, &info, keys).await?;
         if let Some((_, request)) = self.live.borrow_mut().take().and_then(|live| live.request) {
@@ -431,6 +537,7 @@ impl Driver {
         storage.delete_alarm().await.map_err(router::internal)?;
         storage.delete_all().await.map_err(router::internal)?;
         self.store.erased();
+        self.alarm_at.set(None);
         *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }
@@ -449,7 +556,10 @@ impl Live {
             session,
             info,
             listing,
-            bucket: Bucket::default(),
+            events: Bucket::default(),
+            token_messages: Bucket::default(),
+            token_reads: Bucket::default(),
+            resumed: false,
             request: None,
             unsaved: 0,
             saved_at: now,

@@ -8,15 +8,13 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::driver::{COPY_SECONDS, Driver};
-use super::object::Object;
+use super::object::{Ask, LogQuery, Object};
 use super::router::internal;
 use super::{clock, http};
-use crate::api::{self, Code, Error, Key, Query, Reply, SessionInfo};
+use crate::api::{self, Code, Error, Key, Reply, SessionInfo, Tenant};
 use crate::json;
 use crate::session::{Entry, Input, Log, Record, Seq, SessionId, State};
 
-/// Where an object shows its log to another one. No route for clients.
-pub const LOG: &str = "/log";
 /// The most that one page holds, in bytes. One record may go beyond it.
 const PAGE: usize = 4 * 1024 * 1024;
 
@@ -55,17 +53,15 @@ impl From<Copied> for Record {
 }
 
 impl Driver {
-    /// A page of the log. The query says `from` where, and up to the end of which turn (`up_to`) or place (`until`).
-    pub fn export(&self, query: &Query) -> Result<Reply, Error> {
-        let number = |name| query.get(name).and_then(|text| text.parse().ok()).map(Seq);
-        let slot = self.live.borrow();
-        let live = slot.as_ref().ok_or_else(Error::deleted)?;
-        let until = match (number("until"), query.get("up_to")) {
+    /// A page of the log.
+    pub fn export(&self, query: &LogQuery) -> Result<Reply, Error> {
+        let live = self.live()?;
+        let until = match (query.until, &query.up_to) {
             (Some(until), _) => until,
             (None, Some(turn)) => self.store.end_of(turn)?.ok_or_else(|| no_turn(turn))?,
-            (None, None) => live.session.state.next,
+            (None, None) => live.session.settled(),
         };
-        let (mut records, mut size, mut from) = (Vec::new(), 0, number("from").unwrap_or_default());
+        let (mut records, mut size, mut from) = (Vec::new(), 0, query.from);
         let mut next = None;
         'log: loop {
             let page = self.store.records(from, 64)?;
@@ -91,16 +87,18 @@ impl Driver {
     pub async fn fork(
         self: &Rc<Self>,
         id: SessionId,
-        source: &Object,
+        tenant: &Tenant,
+        source: &SessionId,
         body: &str,
         keys: &[Key],
     ) -> Result<Reply, Error> {
-        if let Some(again) = self.created(keys)? {
+        if let Some(again) = self.created(&id, tenant, keys).await? {
             return Ok(again);
         }
         if self.copying.replace(true) {
             return Err(Error::new(Code::Overloaded, "this copy is being made; try again"));
         }
+        let source = Object::session(&self.env, tenant, source.clone(), Ask::Ping);
         let copied = self.copy(id, source, body, keys).await;
         self.copying.set(false);
         copied
@@ -109,16 +107,16 @@ impl Driver {
     async fn copy(
         self: &Rc<Self>,
         id: SessionId,
-        source: &Object,
+        mut source: Object,
         body: &str,
         keys: &[Key],
     ) -> Result<Reply, Error> {
         let fork = api::fork(body)?;
-        let up_to = fork.up_to_response_id.map(|turn| format!("&up_to={}", encoded(&turn))).unwrap_or_default();
-        let mut path = format!("{LOG}?from=0{up_to}");
+        let mut query = LogQuery { up_to: fork.up_to_response_id, ..LogQuery::default() };
         let mut state: Option<State> = None;
         loop {
-            let answer = source.get(&path).await?;
+            source.about.ask = Ask::Log(query.clone());
+            let answer = source.get().await?;
             let text = http::text(&answer).await?;
             if answer.status() != 200 {
                 return Err(Error::relayed(answer.status(), &text));
@@ -139,13 +137,14 @@ impl Driver {
             }
             self.store.sql.atomically(|| self.store.import(&records))?;
             match page.next {
-                Some(next) => path = format!("{LOG}?from={}&until={}", next.0, page.until.0),
+                Some(next) => query = LogQuery { from: next, until: Some(page.until), up_to: None },
                 None => {
-                    let info = page.info.fork(fork.title, clock::now());
+                    let info = SessionInfo { keyed: !keys.is_empty(), ..page.info.fork(fork.title, clock::now()) };
                     self.begin(id, info, state.clone(), Input::Forked)?;
-                    if let Some(live) = self.live.borrow_mut().as_mut() {
+                    self.change(|live| {
                         live.listing.inherits = true;
-                    }
+                        Ok(())
+                    })?;
                     let made = self.made(keys)?;
                     self.tell_now(None).await;
                     return Ok(made);
@@ -158,19 +157,4 @@ impl Driver {
 fn no_turn(id: &str) -> Error {
     let message = format!("no turn {id} has ended in this session");
     Error { param: Some("up_to_response_id".into()), ..Error::new(Code::NotFound, message) }
-}
-
-/// A text as part of a query.
-fn encoded(text: &str) -> String {
-    text.bytes()
-        .map(
-            |b| {
-                if b.is_ascii_alphanumeric() || b == b'_' {
-                    char::from(b).to_string()
-                } else {
-                    format!("%{b:02X}")
-                }
-            },
-        )
-        .collect()
 }

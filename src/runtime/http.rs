@@ -1,8 +1,13 @@
 //! Between the platform's requests and answers and ours.
 
+use std::cell::Cell;
+use std::ops::Deref;
+use std::time::Duration;
+
+use futures::FutureExt;
 use wasm_bindgen::prelude::*;
 use worker::wasm_bindgen_futures::JsFuture;
-use worker::{FormData, FromRequest, Headers, Response};
+use worker::{Delay, FormData, FromRequest, Headers, Response};
 
 use super::js::{self, Chunks};
 use super::{clock, router};
@@ -15,8 +20,60 @@ pub const REQUEST_ID: &str = "x-request-id";
 /// Bytes of a body above the limit that are read and thrown away, so that its sender sees the answer and no broken pipe.
 const DRAINED: usize = 4 * MAX_BODY;
 
-/// The largest body of a refused request that is read, for the same reason.
-const REFUSED: usize = 256 * 1024;
+/// The largest body of a refused request that is read, for the same reason, and for how long.
+const REFUSED: (usize, Duration) = (256 * 1024, Duration::from_secs(2));
+
+/// How long a body may take to arrive. An object is at work, and billed, as long as it waits for one.
+const ARRIVAL: Duration = Duration::from_secs(60);
+
+/// Bytes of bodies that one isolate holds at a time. It has 128 MB for all its sessions.
+const BODIES: usize = 4 * MAX_BODY;
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Bytes of a body that count towards `BODIES` until this is dropped.
+struct Held(usize);
+
+impl Held {
+    fn more(&mut self, bytes: usize) -> Result<(), Error> {
+        let held = HELD.get().saturating_add(bytes);
+        if held > BODIES {
+            return Err(Error::new(Code::Overloaded, "too many large requests arrive at once; try again"));
+        }
+        HELD.set(held);
+        self.0 = self.0.saturating_add(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(HELD.get().saturating_sub(self.0));
+    }
+}
+
+/// A body that has arrived.
+pub struct Body {
+    text: String,
+    _held: Held,
+}
+
+impl Body {
+    /// The text, which no longer counts as held.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl Deref for Body {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
 
 /// Headers that pages may send, and read.
 const ALLOWED: &str = "authorization, content-type, idempotency-key, last-event-id, x-request-id";
@@ -92,24 +149,31 @@ impl Request {
     }
 
     /// The body, read no further than the limit.
-    pub async fn body(&self) -> Result<String, Error> {
-        String::from_utf8(self.bytes().await?)
-            .map_err(|_| Error::new(Code::InvalidInput, "the body is not valid UTF-8"))
+    pub async fn body(&self) -> Result<Body, Error> {
+        let (bytes, held) = self.bytes().await?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| Error::new(Code::InvalidInput, "the body is not valid UTF-8"))?;
+        Ok(Body { text, _held: held })
     }
 
-    /// The body of a request that has one, before anything is said (see `drain`).
-    pub async fn body_of(&self, method: api::Method) -> Result<String, Error> {
+    /// The body of a request whose method has one.
+    pub async fn body_of(&self, method: api::Method) -> Result<Body, Error> {
         match method {
             api::Method::Post | api::Method::Patch => self.body().await,
-            api::Method::Get | api::Method::Delete => Ok(String::new()),
+            api::Method::Get | api::Method::Delete => Ok(Body { text: String::new(), _held: Held(0) }),
         }
     }
 
     /// Reads what nobody has read of a small body. A connection on which a part was left unread is closed, perhaps while
     /// its client sends the next request.
     pub async fn drain(&self) {
-        if self.size().is_some_and(|size| size <= REFUSED) && !self.inner.body_used() {
-            drop(self.bytes().await);
+        let (most, limit) = REFUSED;
+        if self.size().is_some_and(|size| size <= most) && !self.inner.body_used() {
+            let mut late = Delay::from(limit).fuse();
+            futures::select_biased! {
+                body = Box::pin(self.arrive()).fuse() => drop(body),
+                () = late => {}
+            }
         }
     }
 
@@ -118,19 +182,33 @@ impl Request {
         self.header("content-length").and_then(|text| text.parse().ok())
     }
 
-    async fn bytes(&self) -> Result<Vec<u8>, Error> {
-        let broken = |_| Error::new(Code::InvalidInput, "the body broke off before its end");
-        let said = self.size();
-        if said.is_some_and(|size| size <= MAX_BODY) {
-            let buffer = JsFuture::from(self.inner.array_buffer().map_err(broken)?).await.map_err(broken)?;
-            return Ok(js_sys::Uint8Array::new(&buffer).to_vec());
+    async fn bytes(&self) -> Result<(Vec<u8>, Held), Error> {
+        let mut late = Delay::from(ARRIVAL).fuse();
+        futures::select_biased! {
+            body = Box::pin(self.arrive()).fuse() => body,
+            () = late => {
+                let message = format!("the body did not arrive within {} s", ARRIVAL.as_secs());
+                Err(Error::new(Code::InvalidInput, message))
+            }
         }
-        let Some(stream) = self.stream() else { return Ok(Vec::new()) };
+    }
+
+    async fn arrive(&self) -> Result<(Vec<u8>, Held), Error> {
+        let broken = |_| Error::new(Code::InvalidInput, "the request body ended too early");
+        let said = self.size();
+        let mut held = Held(0);
+        if let Some(size) = said.filter(|size| *size <= MAX_BODY) {
+            held.more(size)?;
+            let buffer = JsFuture::from(self.inner.array_buffer().map_err(broken)?).await.map_err(broken)?;
+            return Ok((js_sys::Uint8Array::new(&buffer).to_vec(), held));
+        }
+        let Some(stream) = self.stream() else { return Ok((Vec::new(), held)) };
         let mut stream = Chunks::of(&stream);
         let (mut bytes, mut size) = (Vec::new(), 0_usize);
         while let Some(chunk) = stream.next().await.map_err(broken)? {
             size = size.saturating_add(chunk.len());
             if size <= MAX_BODY {
+                held.more(chunk.len())?;
                 bytes.extend_from_slice(&chunk);
             } else if size > DRAINED {
                 break;
@@ -139,7 +217,7 @@ impl Request {
         if size > MAX_BODY {
             return Err(Error::too_large(said.unwrap_or(size)));
         }
-        Ok(bytes)
+        Ok((bytes, held))
     }
 
     /// Whether the body is a form.
@@ -150,7 +228,7 @@ impl Request {
 
     /// The form, read no further than the limit.
     pub async fn form(&self) -> Result<FormData, Error> {
-        let bytes = self.bytes().await?;
+        let (bytes, _held) = self.bytes().await?;
         let read = async {
             let kind = self.header("content-type").unwrap_or_default();
             let init = js::object(&serde_json::json!({"headers": {"content-type": kind}}))?;
@@ -217,6 +295,17 @@ impl Stamp {
         Ok(Headers(web_sys::Headers::new_with_str_sequence_sequence(&js::object(&all)?)?))
     }
 
+    /// The answer to a browser that asks whether a page may send these headers.
+    pub fn respond_preflight(&self, wanted: &str) -> Result<Response, Error> {
+        let headers = self.headers(&[]).map_err(router::internal)?;
+        if self.reader.is_some() && !wanted.is_empty() {
+            headers
+                .set("access-control-allow-headers", &format!("{ALLOWED}, {wanted}"))
+                .map_err(router::internal)?;
+        }
+        Ok(Response::builder().with_status(204).with_headers(headers).empty())
+    }
+
     /// An answer of ours as the platform's.
     pub fn respond(&self, reply: Reply) -> Result<Response, Error> {
         let mut own = vec![("content-type", "application/json"), ("cache-control", "no-store")];
@@ -236,12 +325,6 @@ impl Stamp {
             [("content-type", page.kind), ("cache-control", "no-cache"), ("content-security-policy", POLICY)];
         let headers = self.headers(&own).map_err(router::internal)?;
         Ok(Response::builder().with_status(200).with_headers(headers).fixed(page.text.as_bytes().to_vec()))
-    }
-
-    /// An answer without a body.
-    pub fn respond_empty(&self, status: u16) -> Result<Response, Error> {
-        let headers = self.headers(&[]).map_err(router::internal)?;
-        Ok(Response::builder().with_status(status).with_headers(headers).empty())
     }
 }
 

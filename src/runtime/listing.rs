@@ -10,10 +10,10 @@ use std::time::Duration;
 use worker::Delay;
 
 use super::driver::{Driver, Live};
-use super::object::Object;
-use super::{clock, directory, http};
-use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Told};
-use crate::session::SessionStatus;
+use super::object::{Ask, Object};
+use super::{clock, http};
+use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Tenant, Told};
+use crate::session::{SessionId, SessionStatus};
 
 /// A turn that is over sooner is not listed as running.
 const PATIENCE: u64 = 2000;
@@ -21,7 +21,7 @@ const PATIENCE: u64 = 2000;
 /// asked as often as they are.
 const INTERVAL: u64 = 1000;
 /// How soon a summary that did not arrive is told again, in seconds.
-const AGAIN: u64 = 30;
+pub const AGAIN: u64 = 30;
 
 /// What the directory knows of the session.
 #[derive(Default)]
@@ -117,9 +117,9 @@ impl Driver {
     }
 
     async fn send(&self, told: &Told) -> Result<(), Error> {
-        let tenant = self.live.borrow().as_ref().map(|live| live.info.tenant.clone()).unwrap_or_default();
+        let directory = Object::directory(&self.env, &self.live()?.info.tenant, Ask::Summary);
         let body = serde_json::to_string(told).map_err(super::router::internal)?;
-        let answer = Object::directory(&self.env, &tenant).post(directory::SESSIONS, body).await?;
+        let answer = directory.post(body).await?;
         if answer.status() == 200 { Ok(()) } else { Err(Error::relayed(answer.status(), "")) }
     }
 
@@ -141,9 +141,11 @@ impl Driver {
     }
 
     /// Takes the session from the list. An answer that the directory keeps outlives the session.
-    pub async fn unlist(&self, id: &str, info: &SessionInfo, keys: &[Key]) -> Result<(), Error> {
-        let directory = Object::directory(&self.env, &info.tenant);
-        let answer = directory.delete(&format!("{}/{id}", directory::SESSIONS), keys).await?;
+    pub async fn unlist(&self, id: &SessionId, info: &SessionInfo, keys: &[Key]) -> Result<(), Error> {
+        let ask = Ask::Unlist { session: id.clone(), keyed: info.keyed };
+        let mut directory = Object::directory(&self.env, &info.tenant, ask);
+        directory.about.key = keys.first().map(|key| key.given().to_string());
+        let answer = directory.get().await?;
         if answer.status() == 200 {
             return Ok(());
         }
@@ -151,13 +153,24 @@ impl Driver {
     }
 
     /// What was answered when the session was deleted under this very key.
-    pub async fn goodbye(&self, id: &str, tenant: &str, key: &str) -> Result<Reply, Error> {
-        let directory = Object::directory(&self.env, tenant);
-        let answer = directory.kept(&format!("{}/{id}", directory::SESSIONS), key).await?;
+    pub async fn goodbye(&self, id: &SessionId, tenant: &Tenant, key: &str) -> Result<Reply, Error> {
+        let mut directory = Object::directory(&self.env, tenant, Ask::Deleted(id.clone()));
+        directory.about.key = Some(key.to_string());
+        let answer = directory.get().await?;
         if answer.status() != 200 {
-            return Err(Error::no_session(id));
+            return Err(Error::no_session(id.as_str()));
         }
         let body = http::text(&answer).await?;
         Ok(Reply { status: 200, headers: Vec::new(), body }.with("idempotent-replayed", "true"))
+    }
+
+    /// Whether a session of that id, which follows from a key, was deleted lately.
+    pub async fn was_deleted(&self, id: &SessionId, tenant: &Tenant) -> Result<bool, Error> {
+        let answer = Object::directory(&self.env, tenant, Ask::WasDeleted(id.clone())).get().await?;
+        match answer.status() {
+            200 => Ok(true),
+            404 => Ok(false),
+            status => Err(Error::relayed(status, "")),
+        }
     }
 }

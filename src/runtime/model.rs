@@ -91,6 +91,9 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unre
         if turn.rounds > 0 {
             sampling = sampling.later();
         }
+        if let Err(error) = config.check_policy(agent.provider.as_ref()) {
+            return Ok(Way::Scripted(Err(failure::unconfigured(&error.message)), Duration::ZERO));
+        }
         let (provider, model) = match config.provider(agent.provider.as_ref(), &turn.head.model) {
             Ok(found) => found,
             Err(why) => return Ok(Way::Scripted(Err(failure::unconfigured(&why)), Duration::ZERO)),

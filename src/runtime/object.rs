@@ -10,8 +10,9 @@ use worker::wasm_bindgen_futures::JsFuture;
 use super::http::{Request, Stamp};
 use super::router::internal;
 use super::{clock, js};
-use crate::api::{Code, Error, Key};
+use crate::api::{Code, Error, Tenant};
 use crate::json;
+use crate::session::{AgentId, Seq, SessionId};
 
 /// The header in which an object is told what `Forwarded` says.
 const FORWARDED: &str = "x-layby-forwarded";
@@ -31,34 +32,86 @@ struct Headers {
     upgrade: Option<&'static str>,
 }
 
-/// What an object is told of a request beside the request itself.
-#[derive(Clone, Default, Serialize, Deserialize)]
+/// What an object is told of a request beside its body. Every field that decides something is required: an object refuses a
+/// request that does not say who asks and for what.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Forwarded {
-    /// The session that is meant.
-    pub session: String,
-    /// Whose it is.
-    pub tenant: String,
+    /// The tenant that the object belongs to.
+    pub tenant: Tenant,
+    /// The session that the object is; none for a directory.
+    pub session: Option<SessionId>,
+    /// What is asked for, and by whom.
+    pub ask: Ask,
     /// The request's id.
     pub request_id: String,
-    /// The key by which a repeated request is known.
+    /// The client's `Idempotency-Key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The token that whoever asks has instead of an API key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-    /// The origin of the page that asks with a token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<String>,
     /// The origin of the pages that may read the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<String>,
-    /// The object of the session of which it is to become a copy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
+}
+
+/// What an object is asked for. What the worker and the objects ask each other is named here and never by a path, so no
+/// text that somebody wrote can turn a client's request into one of these.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// A client's request: its method and path say what.
+    Client(Caller),
+    /// A new session's object: become the session in the body, a `NewSession`.
+    Create,
+    /// A new session's object: become a copy of that session of the same tenant.
+    Fork(SessionId),
+    /// A session's object: give a page of the log, to be copied.
+    Log(LogQuery),
+    /// A session's object: nothing. To be asked keeps it in memory.
+    Ping,
+    /// A directory: take the summary in the body.
+    Summary,
+    /// A directory: take a session from the list. One that was made under a key is remembered as deleted.
+    Unlist {
+        /// The session.
+        session: SessionId,
+        /// Whether its id follows from an `Idempotency-Key`, so that the same request could make it again.
+        keyed: bool,
+    },
+    /// A directory: what was answered when that session was deleted under this key?
+    Deleted(SessionId),
+    /// A directory: was that session, made under a key, deleted lately?
+    WasDeleted(SessionId),
+    /// A directory: an agent, secrets included.
+    Agent(AgentId),
+}
+
+/// Who sent a client's request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Caller {
+    /// Somebody with an API key of the tenant, as the worker has checked.
+    Key,
+    /// Somebody with a session token, which only the session's object can check.
+    Token {
+        /// The token.
+        token: String,
+        /// The origin of the page that sent it.
+        origin: Option<String>,
+    },
+}
+
+/// Which part of a log is asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LogQuery {
+    /// The first place.
+    pub from: Seq,
+    /// The last place, once it is known.
+    pub until: Option<Seq>,
+    /// The turn whose end is the last place.
+    pub up_to: Option<String>,
 }
 
 impl Forwarded {
-    /// What a request that came to an object says. Nothing is taken for granted: who has no token may do everything.
+    /// What a request that came to an object says.
     pub fn of(req: &Request) -> worker::Result<Self> {
         let text = req.header(FORWARDED).unwrap_or_default();
         json::read(&text).map_err(|fault| format!("{FORWARDED}: {fault}").into())
@@ -85,15 +138,11 @@ extern "C" {
     fn fetch(this: &Stub, url: &str, init: &JsValue) -> Result<js_sys::Promise, JsValue>;
 }
 
-/// A session's object, or a tenant's, seen from outside.
+/// A session's object, or a tenant's directory, seen from outside.
 #[derive(Clone)]
 pub struct Object {
     /// The deployment's bindings.
     env: Env,
-    /// The one that has objects of its kind.
-    binding: &'static str,
-    /// The object's: tenant and session.
-    pub name: String,
     /// Where the object is to be placed.
     pub hint: Option<String>,
     /// What it is told.
@@ -101,19 +150,23 @@ pub struct Object {
 }
 
 impl Object {
-    /// The object of that name.
-    pub fn named(env: &Env, name: &str) -> Self {
-        let (tenant, session) = name.split_once('/').unwrap_or((name, name));
-        let about = Forwarded { session: session.into(), tenant: tenant.into(), ..Forwarded::default() };
-        Self { env: env.clone(), binding: "SESSION", name: name.to_string(), hint: None, about }
+    /// The object of a session.
+    pub fn session(env: &Env, tenant: &Tenant, session: SessionId, ask: Ask) -> Self {
+        Self::of(env, tenant, Some(session), ask)
     }
 
     /// The directory of a tenant.
-    pub fn directory(env: &Env, tenant: &str) -> Self {
-        Self { binding: "DIRECTORY", ..Self::named(env, tenant) }
+    pub fn directory(env: &Env, tenant: &Tenant, ask: Ask) -> Self {
+        Self::of(env, tenant, None, ask)
     }
 
-    /// The same, for a request of a client.
+    fn of(env: &Env, tenant: &Tenant, session: Option<SessionId>, ask: Ask) -> Self {
+        let request_id = String::new();
+        let about = Forwarded { tenant: tenant.clone(), session, ask, request_id, key: None, reader: None };
+        Self { env: env.clone(), hint: None, about }
+    }
+
+    /// The same, on behalf of a client's request.
     #[must_use]
     pub fn asked(mut self, req: &Request, stamp: &Stamp) -> Self {
         self.about.key = req.key();
@@ -122,41 +175,25 @@ impl Object {
         self
     }
 
-    /// Hands a request on as it is: its body goes by without being looked at.
+    /// Passes a client's request on. Its body is passed through as a stream.
     pub async fn pass(&self, req: &Request) -> Result<Response, Error> {
         let body = matches!(&*req.method, "POST" | "PATCH").then(|| req.stream()).flatten();
-        self.forward(req, body.map(Into::into)).await
+        self.fetch(&req.target, self.init(&req.method)?, body.map(Into::into)).await
     }
 
-    /// Hands a request on, with a body of our own.
-    pub async fn send(&self, req: &Request, body: String) -> Result<Response, Error> {
-        self.forward(req, Some(body.into())).await
+    /// Asks without a body.
+    pub async fn get(&self) -> Result<Response, Error> {
+        self.fetch("/", self.init("GET")?, None).await
     }
 
-    async fn forward(&self, req: &Request, body: Option<JsValue>) -> Result<Response, Error> {
-        self.fetch(&req.target, self.init(&req.method)?, body).await
+    /// Asks with a body.
+    pub async fn post(&self, body: String) -> Result<Response, Error> {
+        self.fetch("/", self.init("POST")?, Some(body.into())).await
     }
 
-    /// Asks for something that only objects ask each other for.
-    pub async fn get(&self, path: &str) -> Result<Response, Error> {
-        self.fetch(path, self.init("GET")?, None).await
-    }
-
-    /// Tells an object something: what only objects tell each other, or an event.
-    pub async fn post(&self, path: &str, body: String) -> Result<Response, Error> {
-        self.fetch(path, self.init("POST")?, Some(body.into())).await
-    }
-
-    /// Asks an object to forget something, and to keep its answer under the keys.
-    pub async fn delete(mut self, path: &str, keys: &[Key]) -> Result<Response, Error> {
-        self.about.key = keys.first().map(|key| key.given().to_string());
-        self.fetch(path, self.init("DELETE")?, None).await
-    }
-
-    /// Asks for an answer that was kept under a key.
-    pub async fn kept(mut self, path: &str, key: &str) -> Result<Response, Error> {
-        self.about.key = Some(key.into());
-        self.get(path).await
+    /// Posts an event in the name of the client that this object is asked for.
+    pub async fn post_event(&self, body: String) -> Result<Response, Error> {
+        self.fetch(&self.target("/events"), self.init("POST")?, Some(body.into())).await
     }
 
     /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.
@@ -164,7 +201,11 @@ impl Object {
         let after = cursor.map(|cursor| format!("?after={cursor}")).unwrap_or_default();
         let mut init = self.init("GET")?;
         init.headers.upgrade = Some("websocket");
-        self.fetch(&format!("/v1/sessions/{}/stream{after}", self.about.session), init, None).await
+        self.fetch(&self.target(&format!("/stream{after}")), init, None).await
+    }
+
+    fn target(&self, rest: &str) -> String {
+        format!("/v1/sessions/{}{rest}", self.about.session.as_ref().map_or("", SessionId::as_str))
     }
 
     fn init<'a>(&self, method: &'a str) -> Result<Init<'a>, Error> {
@@ -178,13 +219,20 @@ impl Object {
             if let Some(body) = body {
                 js_sys::Reflect::set(&init, &"body".into(), &body)?;
             }
-            let namespace: Namespace = js_sys::Reflect::get(&self.env, &self.binding.into())?.unchecked_into();
+            let Forwarded { tenant, session, .. } = &self.about;
+            let (binding, name) = match session {
+                Some(session) => ("SESSION", format!("{tenant}/{session}")),
+                None => ("DIRECTORY", tenant.to_string()),
+            };
+            let namespace: Namespace = js_sys::Reflect::get(&self.env, &binding.into())?.unchecked_into();
             let options = self.hint.as_ref().map(|hint| js::object(&json!({"locationHint": hint})));
-            let stub = namespace.named(&self.name, &options.transpose()?.unwrap_or_default())?;
+            let stub = namespace.named(&name, &options.transpose()?.unwrap_or_default())?;
             JsFuture::from(stub.fetch(&format!("https://session{target}"), &init)?).await
         };
         asked.await.map(JsCast::unchecked_into).map_err(|e| {
-            worker::console_error!("{} {}: {}", self.binding.to_lowercase(), self.name, js::message(&e));
+            let Forwarded { tenant, session, .. } = &self.about;
+            let session = session.as_ref().map_or("directory", SessionId::as_str);
+            worker::console_error!("{tenant}/{session} could not be reached: {}", js::message(&e));
             Error::new(Code::Overloaded, "the session's object could not be reached; try again")
         })
     }

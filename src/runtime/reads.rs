@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::driver::{Driver, Live, batch};
 use super::store::Store;
-use crate::api::{self, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
+use crate::api::{self, Access, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
 use crate::session::{
     CallId, Cursor, Item, Kind, Log, Malformed, Seq, Session, SessionStatus, Status, Unreadable,
 };
@@ -67,9 +67,9 @@ impl Driver {
         })
     }
 
-    /// `GET …/agent`.
-    pub fn agent(&self) -> Result<Reply, Error> {
-        self.read(|live| Ok(Reply::json(200, &api::agent_view(&live.info))))
+    /// `GET …/agent`. The holder of a token, a page for example, is not shown the instructions.
+    pub fn agent(&self, access: &Access) -> Result<Reply, Error> {
+        self.read(|live| Ok(Reply::json(200, &api::agent_view(&live.info, access))))
     }
 
     /// What a subscriber has to be sent first.
@@ -87,8 +87,7 @@ impl Driver {
     }
 
     fn read<R>(&self, f: impl FnOnce(&Live) -> Result<R, Error>) -> Result<R, Error> {
-        let slot = self.live.borrow();
-        f(slot.as_ref().ok_or_else(Error::deleted)?)
+        f(&*self.live()?)
     }
 
     /// A page of items with their status, in the order asked for, and whether there are more.

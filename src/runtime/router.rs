@@ -10,9 +10,9 @@ use web_sys::Response;
 use worker::{Context, Env, FormEntry, event};
 
 use super::http::{self, REQUEST_ID, Request, Stamp};
-use super::object::{Forwarded, Object};
-use super::{body, clock, directory, poll, socket};
-use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Rate, Reply, Route};
+use super::object::{Ask, Caller, Object};
+use super::{body, clock, poll, socket};
+use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Need, Rate, Reply, Route, Tenant};
 use crate::config::{Config, Lines};
 use crate::json;
 use crate::session::{AgentId, Mint, SessionId};
@@ -32,7 +32,7 @@ async fn fetch(req: Request, env: Env, _: Context) -> worker::Result<Response> {
     let lines = config.as_ref().map_or(Lines::Requests, |config| config.log);
     let stamp = Stamp { request_id, reader, began };
     let answer = if req.method == "OPTIONS" {
-        preflight(origin.is_some(), &stamp)
+        preflight(&req, origin.is_some(), &stamp)
     } else {
         answer(&req, &env, route, config, &stamp).await
     };
@@ -57,12 +57,16 @@ fn log_request(stamp: &Stamp, method: &str, route: &str, status: u16) {
     worker::console_log!("{line}");
 }
 
-/// A browser asks whether a page may ask.
-fn preflight(asked: bool, stamp: &Stamp) -> Result<Response, Error> {
+/// A browser asks whether a page may ask. A page of an allowed origin may send the headers that it names: instrumentation
+/// adds some of its own, such as `traceparent`.
+fn preflight(req: &Request, asked: bool, stamp: &Stamp) -> Result<Response, Error> {
     if asked && stamp.reader.is_none() {
         return Err(Error::new(Code::Forbidden, "pages of this origin are not allowed here (LAYBY_ORIGINS)"));
     }
-    stamp.respond_empty(204).map(Into::into)
+    let named = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(&b);
+    let wanted = req.header("access-control-request-headers").unwrap_or_default();
+    let wanted = if wanted.len() <= 1024 && wanted.bytes().all(named) { wanted } else { String::new() };
+    stamp.respond_preflight(&wanted).map(Into::into)
 }
 
 /// What is not asked all the time has a box: its code and its memory are its own, and what is asked all the time is small.
@@ -84,26 +88,23 @@ async fn answer(
         _ => {}
     }
     let config = config?;
-    let caller = Caller::of(req, &route, &config)?;
-    LIMITS.with_borrow_mut(|limits| limits.take(&caller.counted(&route), config.tenant_rate, clock::millis()))?;
+    let (tenant, caller) = caller(req, &route, method, &config)?;
     let Some(id) = route.session() else {
-        let Caller::Tenant(tenant) = caller else { return Err(Error::forbidden()) };
+        count(tenant.as_str(), config.tenant_rate)?;
         if route == Route::Info {
             return respond(stamp, &api::info(&config.features()));
         }
         return Box::pin(tenants(req, &route, method, env, &tenant, stamp)).await;
     };
-    if !is_session_id(id) {
-        return Err(Error::no_session(id));
+    let session = SessionId::parse(id).ok_or_else(|| Error::no_session(id))?;
+    match &caller {
+        Caller::Key => count(tenant.as_str(), config.tenant_rate)?,
+        // It has not been checked yet: it must not use up what is its tenant's.
+        Caller::Token { .. } => count(&format!("{tenant}/{session}"), config.tenant_rate)?,
     }
-    let mut object = Object::named(env, &format!("{}/{id}", caller.tenant())).asked(req, stamp);
-    if let Caller::Token(_, token) = &caller {
-        object.about.token = Some(token.clone());
-        object.about.origin = req.origin();
-    }
+    let object = Object::session(env, &tenant, session, Ask::Client(caller)).asked(req, stamp);
     match (&route, method) {
-        (Route::Fork(_), _) if object.about.token.is_some() => Err(Error::forbidden()),
-        (Route::Fork(_), _) => Box::pin(fork(object, req, caller.tenant())).await,
+        (Route::Fork(_), _) => Box::pin(fork(object, req)).await,
         (Route::Stream(_), _) => Box::pin(body::stream(object, req, &config, stamp)).await,
         (Route::Socket(_), _) => Box::pin(socket::socket(object, req, &config, stamp)).await,
         (Route::Events(_), Method::Get) => Box::pin(poll::events(&object, req, stamp)).await,
@@ -116,55 +117,49 @@ async fn answer(
     }
 }
 
-/// Who asks.
-enum Caller {
-    /// Somebody with an API key of that tenant.
-    Tenant(String),
-    /// Somebody with a session token, which the session's object will check.
-    Token(String, String),
+/// Who asks, and for which tenant. What a token says is only used to find the object that can check it, so a token must name
+/// a tenant of this deployment, the session of the request, and nothing that takes an API key.
+fn caller(req: &Request, route: &Route, method: Method, config: &Config) -> Result<(Tenant, Caller), Error> {
+    config.must_be_set_up()?;
+    let header = req.header("authorization");
+    let bearer = header.as_deref().and_then(bearer);
+    // An EventSource and a browser's WebSocket cannot send headers.
+    let query = match route {
+        Route::Stream(_) | Route::Socket(_) => req.query().get("access_token").map(str::to_string),
+        _ => None,
+    };
+    let token = match (bearer, query) {
+        (None, Some(token)) if token.starts_with(api::TOKEN) => Some(token),
+        (None, Some(_)) => {
+            let message = "access_token accepts session tokens only; send API keys in the Authorization header";
+            return Err(Error::new(Code::Unauthorized, message));
+        }
+        (bearer, _) => bearer.filter(|bearer| bearer.starts_with(api::TOKEN)).map(str::to_string),
+    };
+    let Some(token) = token else { return Ok((config.tenant(bearer)?, Caller::Key)) };
+    let claims = Claims::unchecked(&token)?;
+    if !config.has_tenant(&claims.tenant) {
+        return Err(Error::new(Code::Unauthorized, "this token is not valid"));
+    }
+    match route.session() {
+        Some(id) if id == claims.session.as_str() => {}
+        Some(_) => return Err(Error::new(Code::Forbidden, "this token is for another session")),
+        None => return Err(Error::forbidden()),
+    }
+    if Need::of(route, method) == Need::Key {
+        return Err(Error::forbidden());
+    }
+    Ok((claims.tenant, Caller::Token { token, origin: req.origin() }))
 }
 
-impl Caller {
-    fn of(req: &Request, route: &Route, config: &Config) -> Result<Self, Error> {
-        config.must_be_set_up()?;
-        let header = req.header("authorization");
-        let bearer = header.as_deref().and_then(|header| header.strip_prefix("Bearer ")).map(str::trim);
-        // An EventSource and a browser's WebSocket cannot send headers.
-        let query = match route {
-            Route::Stream(_) | Route::Socket(_) => req.query().get("access_token").map(str::to_string),
-            _ => None,
-        };
-        let token = match (bearer, query) {
-            (None, Some(token)) if token.starts_with(api::TOKEN) => Some(token),
-            (None, Some(_)) => {
-                let message =
-                    "access_token takes a session token; an API key belongs into the header Authorization";
-                return Err(Error::new(Code::Unauthorized, message));
-            }
-            (bearer, _) => bearer.filter(|bearer| bearer.starts_with(api::TOKEN)).map(str::to_string),
-        };
-        let Some(token) = token else { return config.tenant(bearer).map(Caller::Tenant) };
-        let claims = Claims::unchecked(&token)?;
-        match route.session() {
-            Some(id) if id == claims.session.as_str() => Ok(Caller::Token(claims.tenant, token)),
-            Some(_) => Err(Error::new(Code::Forbidden, "this token is for another session")),
-            None => Err(Error::forbidden()),
-        }
-    }
+/// The credentials of an `Authorization` header. The scheme's case does not matter (RFC 9110, 11.1).
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, credentials) = header.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| credentials.trim())
+}
 
-    /// Whose requests these count as. A token is not checked yet: it must not use up what is its tenant's.
-    fn counted(&self, route: &Route) -> String {
-        match self {
-            Caller::Tenant(tenant) => tenant.clone(),
-            Caller::Token(tenant, _) => format!("{tenant}/{}", route.session().unwrap_or_default()),
-        }
-    }
-
-    fn tenant(&self) -> &str {
-        match self {
-            Caller::Tenant(tenant) | Caller::Token(tenant, _) => tenant,
-        }
-    }
+fn count(whose: &str, rate: Rate) -> Result<(), Error> {
+    LIMITS.with_borrow_mut(|limits| limits.take(whose, rate, clock::millis()))
 }
 
 /// How often each tenant, and the holders of each session's tokens, have asked, as far as this isolate knows.
@@ -197,7 +192,7 @@ async fn tenants(
     route: &Route,
     method: Method,
     env: &Env,
-    tenant: &str,
+    tenant: &Tenant,
     stamp: &Stamp,
 ) -> Result<Response, Error> {
     if (route, method) == (&Route::Sessions, Method::Post) {
@@ -206,14 +201,12 @@ async fn tenants(
     if matches!(method, Method::Post | Method::Patch) {
         req.must_be_json()?;
     }
-    Object::directory(env, tenant).asked(req, stamp).pass(req).await
+    Object::directory(env, tenant, Ask::Client(Caller::Key)).asked(req, stamp).pass(req).await
 }
 
 /// What the object of a new session is told.
 #[derive(Serialize, Deserialize)]
 pub struct NewSession {
-    /// Whose it is.
-    pub tenant: String,
     /// What was posted.
     pub body: String,
     /// The agent that was meant by its id, or that came as a bundle.
@@ -223,7 +216,7 @@ pub struct NewSession {
 }
 
 /// A session whose agent comes as a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
-async fn create_bundled(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -> Result<Response, Error> {
+async fn create_bundled(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp) -> Result<Response, Error> {
     let form = req.form().await?;
     let gz = match form.get("bundle") {
         Some(FormEntry::File(file)) => file.bytes().await.map_err(internal)?,
@@ -243,8 +236,8 @@ async fn create_bundled(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -
     let (id, now) = (api::inline_id(&agent), clock::now());
     let answer = json!({"agent_id": id, "agent_name": agent.name});
     let record = AgentRecord { id, version: 1, created_at: now, updated_at: now, agent };
-    let envelope = NewSession { tenant: tenant.to_string(), body, agent: Some(record), bundled: true };
-    let made = make(req, env, &envelope, new.location_hint, stamp).await?;
+    let envelope = NewSession { body, agent: Some(record), bundled: true };
+    let made = make(req, env, tenant, &envelope, new.location_hint, stamp).await?;
     if made.status() != 201 {
         return Ok(made);
     }
@@ -262,7 +255,7 @@ async fn create_bundled(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -
     stamp.respond(reply).map(Into::into)
 }
 
-async fn create(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -> Result<Response, Error> {
+async fn create(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp) -> Result<Response, Error> {
     if req.is_form() {
         return Box::pin(create_bundled(req, env, tenant, stamp)).await;
     }
@@ -274,39 +267,36 @@ async fn create(req: &Request, env: &Env, tenant: &str, stamp: &Stamp) -> Result
         Some(id) => Some(agent(env, tenant, id).await?),
         None => None,
     };
-    let envelope = NewSession { tenant: tenant.to_string(), body, agent, bundled: false };
-    make(req, env, &envelope, new.location_hint, stamp).await
+    let envelope = NewSession { body: body.into_text(), agent, bundled: false };
+    make(req, env, tenant, &envelope, new.location_hint, stamp).await
 }
 
 /// Has the object of a new session make it.
 async fn make(
     req: &Request,
     env: &Env,
+    tenant: &Tenant,
     envelope: &NewSession,
     hint: Option<String>,
     stamp: &Stamp,
 ) -> Result<Response, Error> {
-    let tenant = &envelope.tenant;
     // A keyed request finds the session that it made the first time.
     let id = match req.key() {
-        Some(key) => format!("sess_{}", api::session_hex(tenant, &key)),
-        None => SessionId::mint(&mut clock::Ids).0,
+        Some(key) => api::keyed_session(tenant, &key),
+        None => SessionId::mint(&mut clock::Ids),
     };
-    let mut object = Object::named(env, &format!("{tenant}/{id}")).asked(req, stamp);
+    let mut object = Object::session(env, tenant, id, Ask::Create).asked(req, stamp);
     object.hint = hint;
-    object.send(req, serde_json::to_string(envelope).map_err(internal)?).await
+    object.post(serde_json::to_string(envelope).map_err(internal)?).await
 }
 
 /// An agent of the tenant, secrets included.
-async fn agent(env: &Env, tenant: &str, id: &AgentId) -> Result<AgentRecord, Error> {
+async fn agent(env: &Env, tenant: &Tenant, id: &AgentId) -> Result<AgentRecord, Error> {
     let missing = || Error {
         param: Some("agent_id".into()),
         ..Error::new(Code::NotFound, format!("there is no agent {id}"))
     };
-    if !id.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Err(missing());
-    }
-    let answer = Object::directory(env, tenant).get(&format!("{}{id}", directory::AGENTS)).await?;
+    let answer = Object::directory(env, tenant, Ask::Agent(id.clone())).get().await?;
     match answer.status() {
         200 => json::read(&http::text(&answer).await?).map_err(internal),
         404 => Err(missing()),
@@ -315,22 +305,21 @@ async fn agent(env: &Env, tenant: &str, id: &AgentId) -> Result<AgentRecord, Err
 }
 
 /// Asks the object of a new session to become a copy of `source`.
-async fn fork(source: Object, req: &Request, tenant: &str) -> Result<Response, Error> {
+async fn fork(source: Object, req: &Request) -> Result<Response, Error> {
     if req.header("content-type").is_some() {
         req.must_be_json()?;
     }
     let body = req.body().await?;
     api::fork(&body)?;
+    let mut copy = source;
+    let Some(original) = copy.about.session.take() else { return Err(Error::forbidden()) };
     let session = match req.key() {
-        Some(key) => {
-            format!("sess_{}", api::session_hex(tenant, &format!("fork {} {key}", source.about.session)))
-        }
-        None => SessionId::mint(&mut clock::Ids).0,
+        Some(key) => api::keyed_session(&copy.about.tenant, &format!("fork {original} {key}")),
+        None => SessionId::mint(&mut clock::Ids),
     };
-    let mut copy = source.clone();
-    copy.name = format!("{tenant}/{session}");
-    copy.about = Forwarded { session, source: Some(source.name), ..source.about };
-    copy.send(req, body).await
+    copy.about.session = Some(session);
+    copy.about.ask = Ask::Fork(original);
+    copy.post(body.into_text()).await
 }
 
 /// The deployment's settings, read once: they are the same for all that an isolate ever does.
@@ -353,10 +342,6 @@ pub fn config(env: &Env) -> Result<Rc<Config>, Error> {
 pub fn internal(e: impl std::fmt::Display) -> Error {
     worker::console_error!("internal: {e}");
     Error::new(Code::Internal, "something went wrong here; nothing of your request is to blame")
-}
-
-fn is_session_id(id: &str) -> bool {
-    id.strip_prefix("sess_").is_some_and(|hex| hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 fn is_plain(id: &str) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Always true: what has been answered or sent is durable, because records, state row and frames leave in one block
 //! without an await, which the platform's output gate holds back until the write is safe; an object that wakes reads a
-//! few small rows and never the transcript; a session that does not exist gets no storage.
+//! few small rows and never the transcript; a session that does not exist gets no storage; nothing is done for a client,
+//! and no body is read, before its credentials have been checked.
 
 use std::rc::Rc;
 
@@ -12,10 +13,10 @@ use worker::{
 
 use super::driver::Driver;
 use super::http::{Request, Stamp};
-use super::object::{Forwarded, Object};
-use super::router::NewSession;
-use super::{clock, fork, router};
-use crate::api::{self, Claims, Code, Error, Key, Method, Need, Query, Reply, Route, SessionInfo};
+use super::object::{Ask, Caller, Forwarded};
+use super::router::{NewSession, internal};
+use super::{clock, router};
+use crate::api::{self, Access, Error, Key, Method, Query, Reply, Route, SessionInfo};
 use crate::json;
 use crate::provider::Sampling;
 use crate::session::{CallId, Input, ItemId, SessionId};
@@ -27,7 +28,8 @@ pub struct Session {
     env: Env,
 }
 
-// A caught panic leaves no state behind: the driver forgets what it has in memory and reads it again.
+// A caught panic leaves no state behind: while the session in memory is changed it is out of its place (`Driver::change`,
+// `Driver::perform`), so a panic loses it and it is read again.
 impl std::panic::UnwindSafe for Session {}
 impl std::panic::RefUnwindSafe for Session {}
 
@@ -41,17 +43,17 @@ impl DurableObject for Session {
         let about = Forwarded::of(&req)?;
         let stamp = about.stamp();
         let answer = match self.answer(&req, &about, &stamp).await {
-            Err(error) => stamp.respond(error.reply(&about.request_id)),
+            Err(error) => {
+                req.drain().await;
+                stamp.respond(error.reply(&about.request_id))
+            }
             answer => answer,
         };
         answer.map_err(|error| error.message.into())
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        if let Err(error) = self.driver.alarm().await {
-            worker::console_error!("alarm: {}", error.message);
-            return Err(error.message.into()); // the platform calls again
-        }
+        self.driver.alarm().await;
         Response::empty()
     }
 
@@ -70,67 +72,83 @@ impl DurableObject for Session {
 
 impl Session {
     async fn answer(&self, req: &Request, about: &Forwarded, stamp: &Stamp) -> Result<Response, Error> {
-        let (id, query) = (about.session.clone(), req.query());
-        let key = about.key.as_deref();
         let driver = &self.driver;
-        if req.path() == fork::LOG {
-            driver.wake(&id)?;
-            return stamp.respond(driver.export(&query)?);
+        let id = about.session.as_ref().ok_or_else(|| internal("a session's object was asked for no session"))?;
+        let key = about.key.as_deref();
+        match &about.ask {
+            Ask::Client(caller) => self.client(req, about, id, caller, stamp).await,
+            Ask::Ping => stamp.respond(Reply::json(200, &serde_json::json!({}))),
+            Ask::Log(query) => {
+                driver.load(id).await?;
+                stamp.respond(driver.export(query)?)
+            }
+            Ask::Create => {
+                let body = req.body().await?;
+                let made = Box::pin(self.create(id, about, &body)).await?;
+                stamp.respond(made.with("location", format!("/v1/sessions/{id}")))
+            }
+            Ask::Fork(source) => {
+                let body = req.body().await?;
+                let keys = Key::of("fork", key, &body)?;
+                let made = Box::pin(driver.fork(id.clone(), &about.tenant, source, &body, &keys)).await?;
+                stamp.respond(made.with("location", format!("/v1/sessions/{id}")))
+            }
+            Ask::Summary | Ask::Unlist { .. } | Ask::Deleted(_) | Ask::WasDeleted(_) | Ask::Agent(_) => {
+                Err(internal("a session's object was asked what a directory knows"))
+            }
         }
+    }
+
+    /// Answers a client. The credentials are checked before anything is done or read for it.
+    async fn client(
+        &self,
+        req: &Request,
+        about: &Forwarded,
+        id: &SessionId,
+        caller: &Caller,
+        stamp: &Stamp,
+    ) -> Result<Response, Error> {
+        let (driver, query, key) = (&self.driver, req.query(), about.key.as_deref());
         let (route, method) = Route::parse(&req.method, req.path())?;
-        let body = req.body_of(method).await?;
-        if let Route::Sessions | Route::Fork(_) = route {
-            let location = format!("/v1/sessions/{id}");
-            let made = match &about.source {
-                None => Box::pin(self.create(SessionId(id), &body, key)).await?,
-                Some(source) => {
-                    let source = Object::named(&self.env, source);
-                    let keys = Key::of("fork", key, &body)?;
-                    Box::pin(driver.fork(SessionId(id), &source, &body, &keys)).await?
-                }
-            };
-            return stamp.respond(made.with("location", location));
-        }
-        if let (Err(gone), Some(key), Method::Delete) = (driver.wake(&id), key, method)
-            && gone.code == Code::NotFound
+        if let (Caller::Key, Some(key), Method::Delete) = (caller, key, method)
+            && driver.store.load()?.is_none()
         {
-            return stamp.respond(Box::pin(driver.goodbye(&id, &about.tenant, key)).await?);
+            return stamp.respond(Box::pin(driver.goodbye(id, &about.tenant, key)).await?);
         }
-        driver.wake(&id)?;
+        driver.load(id).await?;
+        let access = driver.authorize(caller, &route, method)?;
         if driver.is_over() {
             Box::pin(driver.delete(&[])).await?;
-            return Err(Error::no_session(&id));
+            return Err(Error::no_session(id.as_str()));
         }
-        let caller = driver.caller(about)?;
-        let event = matches!((&route, method), (Route::Events(_), Method::Post));
-        if let Some(claims) = caller.as_ref().filter(|_| !event) {
-            let tool = match &route {
-                Route::Call(_, call) => driver.tool_of(call)?,
-                _ => None,
-            };
-            claims.allows(&Need::of(&route, method), tool.as_deref())?;
+        driver.resume()?;
+        if method == Method::Get {
+            driver.count_read(&access, &*router::config(&self.env)?)?;
         }
+        let body = req.body_of(method).await?;
         match (&route, method) {
-            (Route::Events(_), Method::Post) => stamp.respond(self.event(&body, key, caller.as_ref())?),
+            (Route::Events(_), Method::Post) => {
+                // Again: the token may have been revoked while the body arrived.
+                let access = driver.authorize(caller, &route, method)?;
+                stamp.respond(self.event(&body, key, &access)?)
+            }
             (Route::Stream(_), _) => self.subscribe(query.cursor(None)?.as_deref()),
             // Boxed, like all that is not asked all the time (see `router::answer`).
-            _ => stamp.respond(Box::pin(self.other(route, method, &query, &body, about)).await?),
+            _ => stamp.respond(Box::pin(self.other(route, method, &query, &body, about, &access)).await?),
         }
     }
 
     /// `POST …/events`.
-    fn event(&self, body: &str, key: Option<&str>, caller: Option<&Claims>) -> Result<Reply, Error> {
+    fn event(&self, body: &str, key: Option<&str>, access: &Access) -> Result<Reply, Error> {
         let (driver, config) = (&self.driver, router::config(&self.env)?);
         let command = api::command(body)?;
+        let tool = match (&command.input, access) {
+            (Input::Output(given), Access::Token(_)) => driver.tool_of(given.call_id.as_str())?,
+            _ => None,
+        };
+        access.allows_event(&command, tool.as_deref())?;
         command.check_reach(config.reach)?;
-        if let Some(claims) = caller {
-            let tool = match &command.input {
-                Input::Output(given) => driver.tool_of(given.call_id.as_str())?,
-                _ => None,
-            };
-            claims.allows(&Need::of_input(&command.input), tool.as_deref())?;
-        }
-        driver.count_event(config.session_rate)?; // only what may be done at all
+        driver.count_event(access, matches!(command.input, Input::Message(_)), &config)?;
         if let Some(sampling) = &command.sampling {
             driver.check(sampling)?;
         }
@@ -147,13 +165,14 @@ impl Session {
         query: &Query,
         body: &str,
         about: &Forwarded,
+        access: &Access,
     ) -> Result<Reply, Error> {
-        let (driver, id, key) = (&self.driver, &about.session, about.key.as_deref());
+        let (driver, key) = (&self.driver, about.key.as_deref());
         match (route, method) {
             (Route::Tokens(_), Method::Post) => driver.make_token(body, &Key::of("tokens", key, body)?),
             (Route::Tokens(_), _) => driver.revoke_tokens(&Key::of("revoke", key, "")?),
-            (Route::Session(_), Method::Delete) => {
-                driver.delete(&Key::of(&format!("delete {id}"), key, id)?).await
+            (Route::Session(id), Method::Delete) => {
+                driver.delete(&Key::of(&format!("delete {id}"), key, &id)?).await
             }
             (Route::Session(_), Method::Patch) => driver.patch(api::patch(body)?, &Key::of("patch", key, body)?),
             (Route::Session(_), _) => driver.snapshot(&query.snapshot()?),
@@ -166,7 +185,7 @@ impl Session {
                 driver.take(Input::Cancel(CallId(call)), &keys)
             }
             (Route::Items(_), _) => driver.items(&query.items()?),
-            (Route::Agent(_), _) => driver.agent(),
+            (Route::Agent(_), _) => driver.agent(access),
             (Route::Events(_), Method::Get) => driver.events(&query.events()?),
             (
                 Route::Health
@@ -182,16 +201,17 @@ impl Session {
                 | Route::Socket(_)
                 | Route::Fork(_),
                 _,
-            ) => Err(Error::no_session(id)),
+            ) => Err(internal("a session's object was asked for another program's route")),
         }
     }
 
-    async fn create(&self, id: SessionId, envelope: &str, key: Option<&str>) -> Result<Reply, Error> {
-        let NewSession { tenant, body, agent, bundled } = json::read(envelope).map_err(router::internal)?;
+    async fn create(&self, id: &SessionId, about: &Forwarded, envelope: &str) -> Result<Reply, Error> {
+        let (key, tenant) = (about.key.as_deref(), &about.tenant);
+        let NewSession { body, agent, bundled } = json::read(envelope).map_err(internal)?;
         // The id of a bundled agent tells whether it is the same bundle.
         let bundle = agent.as_ref().filter(|_| bundled).map(|agent| agent.id.0.as_str()).unwrap_or_default();
         let keys = Key::of("create", key, &format!("{body}{bundle}"))?;
-        if let Some(again) = self.driver.created(&keys)? {
+        if let Some(again) = self.driver.created(id, tenant, &keys).await? {
             return Ok(again);
         }
         let mut new = api::create(&body)?;
@@ -207,10 +227,11 @@ impl Session {
             }
         };
         let seeds = std::mem::take(&mut new.seeds);
-        let info = SessionInfo::new(new, agent, agent_id, tenant, clock::now());
+        let info = SessionInfo::new(new, agent, agent_id, tenant.clone(), clock::now());
+        let info = SessionInfo { keyed: !keys.is_empty(), ..info };
         config.check(&info, &Sampling::default())?;
         seeds.check_reach(config.reach)?;
-        self.driver.create(id, info, seeds, inline, &keys).await
+        self.driver.create(id.clone(), info, seeds, inline, &keys).await
     }
 
     /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between
@@ -219,10 +240,10 @@ impl Session {
         self.driver.must_have_room()?;
         let batch = self.driver.catch_up(cursor)?;
         if batch.more {
-            return Response::ok(batch.text).map_err(router::internal);
+            return Response::ok(batch.text).map_err(internal);
         }
-        let pair = WebSocketPair::new().map_err(router::internal)?;
-        self.driver.attach(&pair.server, &batch.text).map_err(router::internal)?;
-        Response::from_websocket(pair.client).map_err(router::internal)
+        let pair = WebSocketPair::new().map_err(internal)?;
+        self.driver.attach(&pair.server, &batch.text).map_err(internal)?;
+        Response::from_websocket(pair.client).map_err(internal)
     }
 }

@@ -30,7 +30,8 @@ pub async fn socket(object: Object, req: &Request, config: &Config, stamp: &Stam
     }
     let pair = WebSocketPair::new().map_err(internal)?;
     let (alive, gone) = oneshot::channel();
-    let inbox = Inbox { object: object.clone(), socket: pair.server.clone() };
+    let mut inbox = Inbox { object: object.clone(), socket: pair.server.clone() };
+    inbox.object.about.key = None; // it is the handshake's, and would make every event a repetition of the first
     spawn_local(inbox.run(alive).boxed_local());
     let sink = Messages { socket: pair.server };
     let bridge = Bridge::new(object, sink, cursor, config.heartbeat);
@@ -108,8 +109,7 @@ impl Inbox {
         }
         let mut event = api::object(text)?;
         *reference = event.remove("ref").unwrap_or_default();
-        let path = format!("/v1/sessions/{}/events", self.object.about.session);
-        let answer = self.object.post(&path, Value::Object(event).to_string()).await?;
+        let answer = self.object.post_event(Value::Object(event).to_string()).await?;
         Ok((answer.status(), http::text(&answer).await?))
     }
 }

@@ -88,6 +88,8 @@ pub enum Entry {
     Retried {
         /// The attempt that comes now; the first request was attempt 1.
         attempt: u32,
+        /// How often the session was found dead at this point of the turn, this time included.
+        restarts: u32,
         /// How long it is put off.
         delay_seconds: u32,
         /// Why.
@@ -373,8 +375,9 @@ impl<'de> Deserialize<'de> for Entry {
             "noted" => Entry::Noted { item: of.field("item")? },
             "dropped" => Entry::Dropped { at: of.field("at")? },
             "retried" => {
-                let (attempt, delay_seconds) = (of.field("attempt")?, of.field("delay_seconds")?);
-                Entry::Retried { attempt, delay_seconds, error: of.field("error")?, at: of.field("at")? }
+                let (attempt, restarts) = (of.field("attempt")?, of.field("restarts")?);
+                let (delay_seconds, error) = (of.field("delay_seconds")?, of.field("error")?);
+                Entry::Retried { attempt, restarts, delay_seconds, error, at: of.field("at")? }
             }
             "ended" => {
                 let (outcome, usage) = (of.field("outcome")?, of.field("usage")?);

@@ -52,6 +52,14 @@ id!(
     CallId, "call"
 );
 
+impl SessionId {
+    /// An id that has the form of one: it becomes part of the name of the session's object.
+    pub fn parse(id: &str) -> Option<Self> {
+        let hex = id.strip_prefix("sess_")?;
+        (hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| Self(id.to_string()))
+    }
+}
+
 /// Where new ids come from. The runtime draws them from the clock and the platform's randomness, tests count.
 pub trait Mint {
     /// 32 lower-case hex digits, later ones sorting after earlier ones.

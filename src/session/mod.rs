@@ -88,6 +88,8 @@ pub struct Session {
     shown: Cursor,
     /// The model request that was made last.
     asked: Option<Seq>,
+    /// When the model was last heard, as far as the last checkpoint tells; none: not since the log tells.
+    heard: Option<Seconds>,
 }
 
 /// What a step may look at and draw from.
@@ -114,11 +116,14 @@ pub struct Page {
 impl Session {
     /// A session as storage has it, with the open items that were last checkpointed.
     pub fn load(id: SessionId, settings: Settings, state: State, open: Vec<Open>) -> Self {
-        let shown = match &state.phase {
-            Phase::Sampling { at, .. } => Cursor::before(*at),
-            Phase::Idle | Phase::Parked { .. } => Cursor::before(state.next),
-        };
-        Self { id, settings, state, open, shown, asked: None }
+        let shown = logged(&state);
+        Self { id, settings, state, open, shown, asked: None, heard: None }
+    }
+
+    /// The same, knowing that the model was last heard at that time: recovery counts from then.
+    #[must_use]
+    pub fn heard_at(self, heard: Option<Seconds>) -> Self {
+        Self { heard, ..self }
     }
 
     /// Takes one input. An input that is rejected has changed nothing.
@@ -152,6 +157,24 @@ impl Session {
         let (at, events) = (feed.at, feed.events);
         self.shown = at;
         Ok(events)
+    }
+
+    /// Passes over everything that there is to show. Whoever missed it finds it in a replay.
+    pub fn skip(&mut self) {
+        let mut feed = Feed::new(&self.id, self.shown.max(logged(&self.state)));
+        feed_open(&mut feed, &self.state, &self.open);
+        self.shown = feed.at;
+    }
+
+    /// The last place of the log whose content is final: what the model is writing is not, and of its response nothing is.
+    pub fn settled(&self) -> Seq {
+        let end = match &self.state.phase {
+            Phase::Sampling { at, .. } => {
+                self.asked.filter(|asked| asked <= at && *at < asked.plus(BLOCK)).unwrap_or(*at)
+            }
+            Phase::Idle | Phase::Parked { .. } => self.state.next,
+        };
+        Seq(end.0.saturating_sub(1))
     }
 
     /// The position of the stream: everything before it has been published.
@@ -262,6 +285,14 @@ impl Alarm {
         match self {
             Alarm::Watchdog(at) | Alarm::Retry(at) | Alarm::Deadline(at) | Alarm::End(at) => *at,
         }
+    }
+}
+
+/// The position after everything that is in the log.
+fn logged(state: &State) -> Cursor {
+    match &state.phase {
+        Phase::Sampling { at, .. } => Cursor::before(*at),
+        Phase::Idle | Phase::Parked { .. } => Cursor::before(state.next),
     }
 }
 

@@ -61,7 +61,7 @@ impl Step<'_, '_> {
         if !self.is_current(request) {
             return Ok(());
         }
-        let Phase::Sampling { attempt, at, .. } = self.session.state.phase else {
+        let Phase::Sampling { attempt, restarts, at, .. } = self.session.state.phase else {
             return Ok(());
         };
         let untouched = self.session.open.is_empty() && at == request;
@@ -69,7 +69,8 @@ impl Step<'_, '_> {
         let delay_seconds = failed.retry_after_seconds.unwrap_or(1 << attempt.saturating_sub(1).min(5));
         if failed.retryable && untouched && attempt < MAX_ATTEMPTS && delay_seconds <= MAX_DELAY {
             let attempt = attempt.saturating_add(1);
-            self.append(Entry::Retried { attempt, delay_seconds, error: failed.failure, at: self.context.now });
+            let (error, at) = (failed.failure, self.context.now);
+            self.append(Entry::Retried { attempt, restarts, delay_seconds, error, at });
             self.sample();
             return Ok(());
         }

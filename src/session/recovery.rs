@@ -2,31 +2,43 @@
 
 use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
 use super::output::{Settlement, Then};
-use super::{Phase, Rejected, Status, Step};
+use super::{Phase, Rejected, Seconds, Status, Step};
 
 /// What the model is told about a call that nobody answered in time.
 const EXPIRED: &str = "expired: nobody answered this call before its deadline";
 
+/// How often a turn that does not move on is run again after its session was found dead.
+const MAX_RESTARTS: u32 = 6;
+
 impl Step<'_, '_> {
+    /// Runs again what a dead instance was at: at once the first time, then after 1, 2, 4 … seconds. Whatever keeps killing the
+    /// session, or keeps it from storing what the model says, must not have the model asked without end, and no more often
+    /// because somebody reads the session.
     pub(super) fn recover(&mut self) -> Result<(), Rejected> {
-        let Phase::Sampling { attempt, since, wait, .. } = self.session.state.phase else {
+        let now = self.context.now;
+        let Phase::Sampling { attempt, restarts, since, wait, .. } = self.session.state.phase else {
             return Ok(());
         };
-        if wait.is_some_and(|wait| wait > self.context.now) {
+        if wait.is_some_and(|wait| wait > now) {
             return Ok(()); // nothing ran, and the alarm goes on with it
         }
-        let since = wait.map_or(since, |wait| since.max(wait));
+        let since = [wait, self.session.heard].into_iter().flatten().fold(since, Seconds::max);
         let error = Failure {
             code: "interrupted_by_restart".into(),
             message: "the server restarted while the model was answering".into(),
         };
         self.close_open(false);
-        if self.context.now >= since.after(self.session.settings.patience) {
+        if restarts >= MAX_RESTARTS || now >= since.after(self.session.settings.patience) {
             self.end(Outcome::Failed(error), Usage::default());
             return Ok(());
         }
-        let at = self.context.now;
-        self.append(Entry::Retried { attempt, delay_seconds: 0, error, at });
+        // A request that had to wait may never have been made: the session may just have slept until then.
+        let (restarts, delay_seconds) = match (wait, restarts) {
+            (Some(_), restarts) => (restarts, 0),
+            (None, 0) => (1, 0),
+            (None, restarts) => (restarts.saturating_add(1), 1 << restarts.saturating_sub(1)),
+        };
+        self.append(Entry::Retried { attempt, restarts, delay_seconds, error, at: now });
         self.sample();
         Ok(())
     }

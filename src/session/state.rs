@@ -52,6 +52,8 @@ pub enum Phase {
         turn: Turn,
         /// Which attempt at this request, from 1.
         attempt: u32,
+        /// How often the session was found dead since the turn last moved on.
+        restarts: u32,
         /// Where the next output item goes.
         at: Seq,
         /// When the request's turn last moved on; recovery gives up when that is long ago.
@@ -248,7 +250,7 @@ impl State {
                 self.queue.clear();
             }
             Entry::Noted { item } | Entry::Seeded { item } => self.updated_at = item.created_at,
-            Entry::Retried { attempt, delay_seconds, at, .. } => {
+            Entry::Retried { attempt, restarts, delay_seconds, at, .. } => {
                 self.updated_at = *at;
                 let since = match &self.phase {
                     Phase::Sampling { since, .. } => *since,
@@ -257,7 +259,8 @@ impl State {
                 self.requests = self.requests.saturating_add(1);
                 if let Some(turn) = self.take_turn() {
                     let wait = (*delay_seconds > 0).then(|| at.after(u64::from(*delay_seconds)));
-                    self.sample(turn, *attempt, record.seq, since, wait);
+                    let next = Next { attempt: *attempt, restarts: *restarts, since, wait };
+                    self.sample(turn, record.seq, next);
                 }
             }
             Entry::Ended { outcome, usage, at, turn } => {
@@ -284,16 +287,18 @@ impl State {
         self.updated_at = now;
         let joined = Vec::new();
         let turn = Turn { head, source, tools, timeouts, joined, rounds: 0, items: 0, usage: Usage::default() };
-        self.sample(turn, 1, seq, now, None);
+        self.sample(turn, seq, Next::first(now));
     }
 
     /// A message joins the turn: the next model request comes after it.
     fn steer(&mut self, seq: Seq, held: Seq, at: Seconds) {
         self.updated_at = at;
         let waiting = self.take_waiting(held);
-        let (attempt, since, wait) = match &self.phase {
-            Phase::Sampling { attempt, since, wait, .. } => (*attempt, *since, *wait),
-            Phase::Idle | Phase::Parked { .. } => (1, at, None),
+        let next = match &self.phase {
+            Phase::Sampling { attempt, restarts, since, wait, .. } => {
+                Next { attempt: *attempt, restarts: *restarts, since: *since, wait: *wait }
+            }
+            Phase::Idle | Phase::Parked { .. } => Next::first(at),
         };
         let Some(mut turn) = self.take_turn() else { return };
         if let Some(waiting) = waiting.filter(|waiting| !waiting.tools.is_empty()) {
@@ -301,7 +306,7 @@ impl State {
             turn.tools.extend(waiting.tools);
             turn.timeouts.extend(waiting.timeouts);
         }
-        self.sample(turn, attempt, seq, since, wait);
+        self.sample(turn, seq, next);
     }
 
     fn take_waiting(&mut self, held: Seq) -> Option<Waiting> {
@@ -316,14 +321,15 @@ impl State {
         turn.items = turn.items.saturating_add(1);
         calls.retain(|open| open.seq != call);
         if resumes && let Some(turn) = self.take_turn() {
-            self.sample(turn, 1, seq, item.created_at, None);
+            self.sample(turn, seq, Next::first(item.created_at));
         }
     }
 
-    fn sample(&mut self, turn: Turn, attempt: u32, after: Seq, since: Seconds, wait: Option<Seconds>) {
+    fn sample(&mut self, turn: Turn, after: Seq, next: Next) {
         let at = after.plus(1);
+        let Next { attempt, restarts, since, wait } = next;
         self.next = self.next.max(at.plus(BLOCK));
-        self.phase = Phase::Sampling { turn, attempt, at, since, wait };
+        self.phase = Phase::Sampling { turn, attempt, restarts, at, since, wait };
     }
 
     fn take_turn(&mut self) -> Option<Turn> {
@@ -331,6 +337,20 @@ impl State {
             Phase::Idle => None,
             Phase::Sampling { turn, .. } | Phase::Parked { turn, .. } => Some(turn),
         }
+    }
+}
+
+/// The model request that comes next; see `Phase::Sampling`.
+struct Next {
+    attempt: u32,
+    restarts: u32,
+    since: Seconds,
+    wait: Option<Seconds>,
+}
+
+impl Next {
+    fn first(now: Seconds) -> Self {
+        Self { attempt: 1, restarts: 0, since: now, wait: None }
     }
 }
 
@@ -350,6 +370,7 @@ impl<'de> Deserialize<'de> for Phase {
             "sampling" => Phase::Sampling {
                 turn: of.field("turn")?,
                 attempt: of.field("attempt")?,
+                restarts: of.field("restarts")?,
                 at: of.field("at")?,
                 since: of.field("since")?,
                 wait: of.field("wait")?,

@@ -47,6 +47,46 @@ fn recovery_gives_up_after_long_without_progress() {
 }
 
 #[test]
+fn a_session_that_keeps_dying_asks_less_and_less_often_and_then_gives_up() {
+    let mut rig = Rig::with(Settings { patience: 10_000, ..settings() });
+    rig.say("go");
+    let mut delays = Vec::new();
+    let mut died = 0;
+    while rig.session.state.status() == SessionStatus::Running {
+        rig.crash();
+        died += 1;
+        if let Phase::Sampling { wait, .. } = &rig.session.state.phase {
+            let delay = wait.map_or(0, |wait| wait.0 - rig.now);
+            delays.push(delay);
+            rig.now += delay;
+            rig.step(Input::Alarm).unwrap();
+            // From now on it runs, and dies in the middle of it.
+            if let Phase::Sampling { wait, .. } = &mut rig.session.state.phase {
+                *wait = None;
+            }
+        }
+        assert!(died < 20, "{delays:?}");
+    }
+    assert_eq!(delays, [0, 1, 2, 4, 8, 16]);
+    assert_eq!(rig.session.state.last_error().unwrap().code, "interrupted_by_restart");
+    rig.say("and again");
+    assert_eq!(rig.session.state.status(), SessionStatus::Running);
+}
+
+#[test]
+fn what_the_model_was_writing_counts_as_progress() {
+    for (heard, status) in [(None, SessionStatus::Failed), (Some(1290), SessionStatus::Running)] {
+        let mut rig = Rig::new();
+        rig.say("go");
+        rig.now += 310;
+        let Session { id, settings, state, .. } = rig.session.clone();
+        rig.session = Session::load(id, settings, state, Vec::new()).heard_at(heard.map(Seconds));
+        rig.step(Input::Recover).unwrap();
+        assert_eq!(rig.session.state.status(), status, "{heard:?}");
+    }
+}
+
+#[test]
 fn a_session_may_have_an_end() {
     let mut rig = Rig::new();
     rig.session.settings.expires_at = Some(Seconds(1020));

@@ -32,7 +32,7 @@ fn every_kind_of_record_is_read_as_it_was_written() {
         format!(r#"{{"entry":"answered","item":{output},"call":2,"index":1,"resumes":true}}"#),
         format!(r#"{{"entry":"noted","item":{error}}}"#),
         r#"{"entry":"dropped","at":5}"#.to_string(),
-        format!(r#"{{"entry":"retried","attempt":2,"delay_seconds":1,"error":{failure},"at":5}}"#),
+        format!(r#"{{"entry":"retried","attempt":2,"restarts":1,"delay_seconds":1,"error":{failure},"at":5}}"#),
         format!(r#"{{"entry":"ended","outcome":"completed","usage":{usage},"at":5,"turn":{head}}}"#),
         format!(r#"{{"entry":"ended","outcome":{{"failed":{failure}}},"usage":{usage},"at":5,"turn":{head}}}"#),
     ];
@@ -58,8 +58,8 @@ fn every_phase_is_read_as_it_was_written() {
         r#"{"seq":2,"item_id":"item_2","call_id":"c","name":"look","index":0,"created_at":3,"parked":true}"#;
     for phase in [
         r#"{"phase":"idle"}"#.to_string(),
-        format!(r#"{{"phase":"sampling","turn":{turn},"attempt":1,"at":3,"since":3}}"#),
-        format!(r#"{{"phase":"sampling","turn":{turn},"attempt":2,"at":3,"since":3,"wait":9}}"#),
+        format!(r#"{{"phase":"sampling","turn":{turn},"attempt":1,"restarts":0,"at":3,"since":3}}"#),
+        format!(r#"{{"phase":"sampling","turn":{turn},"attempt":2,"restarts":1,"at":3,"since":3,"wait":9}}"#),
         format!(r#"{{"phase":"parked","turn":{turn},"calls":[{open}]}}"#),
     ] {
         let row = format!(
