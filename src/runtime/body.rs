@@ -3,24 +3,25 @@
 use std::cell::Cell;
 
 use futures::FutureExt;
+use js_sys::JsString;
 use wasm_bindgen::prelude::*;
 use web_sys::Response;
 use worker::ResponseBuilder;
 use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
 
-use super::bridge::{self, Bridge, Sink};
+use super::bridge::{self, Bridge, Requests, Sink};
 use super::http::{Request, Stamp};
 use super::js;
 use super::object::Object;
 use super::router::internal;
-use crate::api::Error;
+use crate::api::{End, Error};
 use crate::config::Config;
 use crate::session::SessionId;
 use crate::sse;
 
 /// Bytes that may wait for a slow client, besides the largest batch on its way: an event can be as large as the text that
 /// it carries. A client that lets more pile up is cut off, and resumes with its cursor.
-const BUFFER: f64 = 4.0 * 1024.0 * 1024.0;
+const BUFFER: f64 = 1024.0 * 1024.0;
 
 #[wasm_bindgen]
 extern "C" {
@@ -56,18 +57,23 @@ extern "C" {
 
     #[wasm_bindgen(method)]
     fn close(this: &Writer) -> js_sys::Promise;
+
+    /// Breaks the client's stream off, and drops what waits for it.
+    #[wasm_bindgen(method)]
+    fn abort(this: &Writer, reason: &str) -> js_sys::Promise;
 }
 
 /// Answers the request.
 pub async fn stream(object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
     let cursor = bridge::cursor(req)?;
-    let first = object.dial(cursor.as_deref()).await?;
+    let requests = Requests::to(object);
+    let first = requests.dial(cursor.as_deref()).await?;
     if first.status() >= 400 {
         return Ok(first);
     }
     let (sink, readable) = pipe().map_err(|e| internal(js::message(&e)))?;
-    let gone = JsFuture::from(sink.writer.closed()).map(drop).boxed_local();
-    let bridge = Bridge::new(object, sink, cursor, config.heartbeat);
+    let gone = JsFuture::from(sink.writer.closed()).map(|_| End::ClientGone).boxed_local();
+    let bridge = Bridge::new(requests, sink, cursor.as_deref(), config.heartbeat);
     spawn_local(bridge.run(first, gone.fuse()).boxed_local());
     let headers = stamp.headers(&[
         ("content-type", "text/event-stream; charset=utf-8"),
@@ -81,7 +87,8 @@ fn pipe() -> Result<(Frames, web_sys::ReadableStream), JsValue> {
     let options = js_sys::Object::new();
     js_sys::Reflect::set(&options, &"highWaterMark".into(), &BUFFER.into())?;
     let pipe = IdentityTransformStream::new(&options)?;
-    Ok((Frames { writer: pipe.writable().writer()?, largest: Cell::new(0.0) }, pipe.readable()))
+    let writer = pipe.writable().writer()?;
+    Ok((Frames { writer, largest: Cell::new(0.0), ended: Cell::new(false) }, pipe.readable()))
 }
 
 /// The bridge's end of the pipe.
@@ -89,6 +96,7 @@ struct Frames {
     writer: Writer,
     /// The largest batch since nothing waited.
     largest: Cell<f64>,
+    ended: Cell<bool>,
 }
 
 impl Frames {
@@ -99,37 +107,45 @@ impl Frames {
 }
 
 impl Sink for Frames {
-    fn frames(&self, frames: &str) -> bool {
-        let Some(waiting) = self.waiting() else { return false };
-        let chunk = js_sys::Uint8Array::from(frames.as_bytes());
+    fn frames(&self, frames: &JsString) -> Result<(), End> {
+        let waiting = self.waiting().ok_or(End::ClientGone)?;
         let largest = if waiting > 0.0 { self.largest.get() } else { 0.0 };
         if waiting > BUFFER + largest {
-            return false;
+            return Err(End::TooSlow);
         }
+        let chunk = js::encode(frames);
         self.largest.set(largest.max(f64::from(chunk.length())));
         js::ignore(&self.writer.write(&chunk));
-        true
+        Ok(())
     }
 
-    fn heartbeat(&self, session: &SessionId) -> bool {
+    fn heartbeat(&self, session: &SessionId) -> Result<(), End> {
         let mut frame = String::new();
         let data =
             format!(r#"{{"type":"session.heartbeat","session_id":"{session}","conversation_id":"{session}"}}"#);
         sse::frame(&mut frame, "session.heartbeat", &data, None);
-        self.frames(&frame)
-    }
-
-    fn end(&self) {
-        self.frames(sse::DONE);
+        self.frames(&frame.into())
     }
 
     fn is_full(&self) -> bool {
         self.waiting().is_some_and(|waiting| waiting > BUFFER / 8.0)
     }
+
+    fn end(&self, end: End) {
+        self.ended.set(true);
+        let is_orderly = match end {
+            End::SessionDeleted => self.frames(&sse::DONE.into()).is_ok(),
+            End::TokenExpired | End::TokenRefused | End::Unreachable | End::RequestLimit => true,
+            End::ClientGone | End::TooSlow | End::Flooded => false,
+        };
+        js::ignore(&if is_orderly { self.writer.close() } else { self.writer.abort(end.close().1) });
+    }
 }
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        js::ignore(&self.writer.close());
+        if !self.ended.get() {
+            self.end(End::Unreachable);
+        }
     }
 }

@@ -6,12 +6,14 @@
 //! nothing. What was missed comes in pages by plain requests; the socket carries the live tail only.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures::channel::mpsc;
 use futures::future::{Fuse, LocalBoxFuture};
 use futures::{FutureExt, StreamExt};
+use js_sys::JsString;
 use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Response};
 use worker::{Delay, WebSocket};
@@ -19,33 +21,77 @@ use worker::{Delay, WebSocket};
 use super::clock;
 use super::http::{self, Request};
 use super::object::Object;
-use crate::api::Error;
-use crate::session::SessionId;
+use crate::api::{End, Error, Redial};
+use crate::session::{Seconds, SessionId};
 
-/// Dials without success before a stream is given up.
-const DIALS: u32 = 8;
 /// What the object sends when the session is gone.
 pub const END: &str = "!end";
+/// Requests to objects for one client. The platform allows 10 000 for each request of a client's, 50 on the free plan, and a
+/// stream is one such request however long it lasts.
+const MAX_REQUESTS: u32 = 1000;
+/// The longest time for which one timer is set.
+const MAX_TIMER: Duration = Duration::from_secs(3600);
+/// Pauses between looks at a client that has to read before it gets more.
+const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
-/// Tells that the client has gone.
-pub type Gone = Fuse<LocalBoxFuture<'static, ()>>;
+/// Tells that the stream is to end, and why.
+pub type Stop = Fuse<LocalBoxFuture<'static, End>>;
 
-/// Where a client's events go. Every method says whether the client is still there and keeps up.
+/// Where a client's events go.
 pub trait Sink {
-    /// Passes on frames.
-    fn frames(&self, frames: &str) -> bool;
-    /// Passes on a sign of life.
-    fn heartbeat(&self, session: &SessionId) -> bool;
-    /// Says that the stream has come to an orderly end.
-    fn end(&self);
-    /// Whether so much waits for the client that it is better to wait for it.
+    /// Passes on frames. An error says that the stream is over, since the client has gone or does not keep up.
+    fn frames(&self, frames: &JsString) -> Result<(), End>;
+    /// Passes on a sign of life, with the same errors.
+    fn heartbeat(&self, session: &SessionId) -> Result<(), End>;
+    /// Whether so much waits for the client that more of the history has to wait, too.
     fn is_full(&self) -> bool;
+    /// Ends the client's stream.
+    fn end(&self, end: End);
+}
+
+/// Makes and counts the requests to a session's object on behalf of one client.
+#[derive(Clone)]
+pub struct Requests {
+    object: Object,
+    made: Rc<Cell<u32>>,
+}
+
+impl Requests {
+    /// To that object.
+    pub fn to(object: Object) -> Self {
+        Self { object, made: Rc::default() }
+    }
+
+    /// Whether the client has had as many as it may have.
+    pub fn are_used_up(&self) -> bool {
+        self.made.get() >= MAX_REQUESTS
+    }
+
+    /// Asks for the stream after `cursor`.
+    pub async fn dial(&self, cursor: Option<&str>) -> Result<Response, Error> {
+        self.count();
+        self.object.dial(cursor).await
+    }
+
+    /// Posts an event.
+    pub async fn post_event(&self, event: String) -> Result<Response, Error> {
+        self.count();
+        self.object.post_event(event).await
+    }
+
+    /// The id of the client's request.
+    pub fn request_id(&self) -> &str {
+        &self.object.about.request_id
+    }
+
+    fn count(&self) {
+        self.made.set(self.made.get().saturating_add(1));
+    }
 }
 
 /// Brings a session's events to one client.
 pub struct Bridge<S> {
-    /// The session's object.
-    object: Object,
+    requests: Requests,
     /// Silence after which a heartbeat is sent.
     heartbeat: Duration,
     passing: Rc<Passing<S>>,
@@ -57,22 +103,20 @@ struct Passing<S> {
     /// The client.
     sink: S,
     /// The position after what was passed on.
-    cursor: RefCell<Option<String>>,
+    cursor: RefCell<Option<JsString>>,
     /// When something was passed on last, Unix time in milliseconds.
     heard: Cell<u64>,
+    /// Whether any frames were passed on since this was last reset.
+    passed_on: Cell<bool>,
 }
 
-/// Why a socket was left.
+/// Why a connection to the object was left, while the client's stream goes on.
 #[derive(Clone, Copy)]
 enum Left {
     /// It was no socket but a page, and there is more.
     Page,
     /// The object went away: dial again.
     Object,
-    /// The client went away, or was too slow: stop.
-    Client,
-    /// The session went away: say so and stop.
-    Session,
 }
 
 /// The position that a request asks for.
@@ -85,102 +129,123 @@ pub fn cursor(req: &Request) -> Result<Option<String>, Error> {
 
 impl<S: Sink + 'static> Bridge<S> {
     /// From a session's object to a client that has everything up to `cursor`.
-    pub fn new(object: Object, sink: S, cursor: Option<String>, heartbeat: Duration) -> Self {
-        let passing = Passing { sink, cursor: RefCell::new(cursor), heard: Cell::new(0) };
-        Self { object, heartbeat, passing: Rc::new(passing) }
+    pub fn new(requests: Requests, sink: S, cursor: Option<&str>, heartbeat: Duration) -> Self {
+        let cursor = RefCell::new(cursor.map(JsString::from));
+        let passing = Passing { sink, cursor, heard: Cell::new(0), passed_on: Cell::new(false) };
+        Self { requests, heartbeat, passing: Rc::new(passing) }
     }
 
-    /// Follows the session until the client or the session goes. `first` is the answer to the first dial.
-    pub async fn run(self, first: Response, mut gone: Gone) {
-        let Some(session) = self.object.about.session.clone() else { return };
-        if !self.passing.sink.heartbeat(&session) {
-            return;
-        }
-        let mut answer = Some(first);
-        let mut failures = 0;
+    /// Follows the session until `stop`, the session's end or the token's, and ends the client's stream. `first` is the answer
+    /// to the first dial, which has checked the token.
+    pub async fn run(self, first: Response, mut stop: Stop) {
+        let expires_at = self.requests.object.expires_at();
+        let stop = async move {
+            let mut expired = Box::pin(expiry(expires_at)).fuse();
+            futures::select_biased! {
+                end = stop => end,
+                () = expired => End::TokenExpired,
+            }
+        };
+        let Err(end) = self.follow_all(first, stop.boxed_local().fuse()).await;
+        self.passing.sink.end(end);
+    }
+
+    async fn follow_all(&self, first: Response, mut stop: Stop) -> Result<Infallible, End> {
+        let Some(session) = self.requests.object.about.session.clone() else { return Err(End::Unreachable) };
+        self.passing.sink.heartbeat(&session)?;
+        let (mut answer, mut redial) = (Some(first), Redial::default());
         loop {
-            let left = match answer.take() {
-                Some(answer) => {
-                    failures = 0;
-                    self.follow(answer, &session, &mut gone).await.unwrap_or_else(|e| {
-                        worker::console_warn!("stream of {session}: {e}");
-                        Left::Object
-                    })
-                }
-                None => Left::Object,
-            };
-            match left {
-                Left::Client => return,
-                Left::Session => return self.passing.sink.end(),
-                Left::Page => {}
-                Left::Object => {
-                    failures += 1;
-                    let pause = Delay::from(Duration::from_millis(25 << failures));
-                    if failures > DIALS || !stays(pause, &mut gone).await {
-                        return;
-                    }
-                }
+            let mut again = false;
+            if let Some(answer) = answer.take() {
+                let began = clock::millis();
+                self.passing.passed_on.set(false);
+                let left = self.follow(answer, &session, &mut stop).await?;
+                let passed_on = self.passing.passed_on.get();
+                redial.ended(passed_on, Duration::from_millis(clock::millis().saturating_sub(began)));
+                again = matches!(left, Left::Page) && passed_on;
             }
-            let cursor = self.passing.cursor.borrow().clone();
-            match self.object.dial(cursor.as_deref()).await {
-                // Deleted while nobody was connected to it.
-                Ok(again) if again.status() == 404 => return self.passing.sink.end(),
-                // The token has expired, or was revoked.
-                Ok(again) if matches!(again.status(), 401 | 403) => return,
-                Ok(again) if again.status() < 400 => answer = Some(again),
-                Ok(_) | Err(_) => {}
+            if !again {
+                let pause = redial.pause().ok_or(End::Unreachable)?;
+                wait(pause, &mut stop).await?;
             }
+            answer = self.dial(&mut stop).await?;
         }
     }
 
-    async fn follow(&self, answer: Response, session: &SessionId, gone: &mut Gone) -> worker::Result<Left> {
+    /// Asks the object for what comes after what was passed on. None if that failed for now.
+    async fn dial(&self, stop: &mut Stop) -> Result<Option<Response>, End> {
+        if self.requests.are_used_up() {
+            return Err(End::RequestLimit);
+        }
+        let cursor = self.passing.cursor.borrow().as_ref().map(String::from);
+        let mut dial = Box::pin(self.requests.dial(cursor.as_deref())).fuse();
+        let answer = futures::select_biased! {
+            end = &mut *stop => return Err(end),
+            answer = dial => answer,
+        };
+        match answer {
+            // Deleted while nobody was connected to it.
+            Ok(answer) if answer.status() == 404 => Err(End::SessionDeleted),
+            Ok(answer) if matches!(answer.status(), 401 | 403) => Err(End::TokenRefused),
+            Ok(answer) if answer.status() < 400 => Ok(Some(answer)),
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    async fn follow(&self, answer: Response, session: &SessionId, stop: &mut Stop) -> Result<Left, End> {
+        let warn = |e: &dyn std::fmt::Display| worker::console_warn!("stream of {session}: {e}");
         if answer.status() != 101 {
-            let page = http::text(&answer).await.map_err(|error| error.message)?;
-            let mut there = self.passing.pass(&page);
-            while there && self.passing.sink.is_full() {
-                there = stays(Delay::from(Duration::from_millis(10)), gone).await;
+            let Ok(page) = http::js_text(&answer).await else { return Ok(Left::Object) };
+            self.passing.pass(&page)?;
+            let (mut pause, longest) = LOOK;
+            while self.passing.sink.is_full() {
+                wait(pause, stop).await?;
+                pause = longest.min(pause * 2);
             }
-            return Ok(if there { Left::Page } else { Left::Client });
+            return Ok(Left::Page);
         }
         let Some(socket) = socket(answer) else { return Ok(Left::Object) };
-        let left = self.listen(&socket, session, gone).await?;
+        let left = self.listen(&socket, session, stop).await;
         drop(socket.close::<String>(None, None)); // it may be closed already
-        Ok(left)
+        left.unwrap_or_else(|e| {
+            warn(&e);
+            Ok(Left::Object)
+        })
     }
 
-    async fn listen(&self, socket: &WebSocket, session: &SessionId, gone: &mut Gone) -> worker::Result<Left> {
+    async fn listen(
+        &self,
+        socket: &WebSocket,
+        session: &SessionId,
+        stop: &mut Stop,
+    ) -> worker::Result<Result<Left, End>> {
         let (leave, mut left) = mpsc::unbounded();
         let passing = self.passing.clone();
         let on_message = {
             let leave = leave.clone();
             move |event: MessageEvent| {
-                let text = event.data().as_string().unwrap_or_default();
-                let why = if text == END {
-                    Left::Session
-                } else if passing.pass(&text) {
-                    return;
-                } else {
-                    Left::Client
-                };
-                drop(leave.unbounded_send(why)); // nobody waits who has left already
+                let Ok(text) = event.data().dyn_into::<JsString>() else { return };
+                if let Err(end) = passing.pass(&text) {
+                    drop(leave.unbounded_send(Err(end))); // nobody waits who has left already
+                }
             }
         };
-        let on_end = move |_| drop(leave.unbounded_send(Left::Object));
+        let on_end = move |_| drop(leave.unbounded_send(Ok(Left::Object)));
         self.passing.heard.set(clock::millis());
         let _listeners = Listeners::of(socket, on_message, on_end)?;
         socket.accept()?; // after the listeners, or the first frames are missed
         let mut beat = Delay::from(self.heartbeat).fuse();
         loop {
             futures::select_biased! {
-                _ = &mut *gone => return Ok(Left::Client),
-                left = left.next() => return Ok(left.unwrap_or(Left::Object)),
+                end = &mut *stop => return Ok(Err(end)),
+                left = left.next() => return Ok(left.unwrap_or(Ok(Left::Object))),
                 // The timer is not set anew with every event, so something may have been heard since it was.
                 () = beat => {
                     let silence = Duration::from_millis(clock::millis().saturating_sub(self.passing.heard.get()));
                     let rest = self.heartbeat.saturating_sub(silence);
                     beat = Delay::from(if rest.is_zero() { self.heartbeat } else { rest }).fuse();
-                    if rest.is_zero() && !self.passing.sink.heartbeat(session) {
-                        return Ok(Left::Client);
+                    if rest.is_zero() && let Err(end) = self.passing.sink.heartbeat(session) {
+                        return Ok(Err(end));
                     }
                 }
             }
@@ -189,25 +254,33 @@ impl<S: Sink + 'static> Bridge<S> {
 }
 
 impl<S: Sink> Passing<S> {
-    /// Passes on a batch of frames and remembers the position after it. Whether the client is still there.
-    fn pass(&self, batch: &str) -> bool {
-        let Some((cursor, frames)) = batch.split_once('\n') else { return true };
-        let there = frames.is_empty() || self.sink.frames(frames);
-        self.cursor.replace(Some(cursor.to_string()));
+    /// Passes on a batch of frames and remembers the position after it. The batch stays in JavaScript: it may be large, and
+    /// only its first line is of interest here.
+    fn pass(&self, batch: &JsString) -> Result<(), End> {
+        let Ok(line) = u32::try_from(batch.index_of("\n", 0)) else {
+            return if *batch == END { Err(End::SessionDeleted) } else { Ok(()) };
+        };
+        let frames = batch.substring(line + 1, batch.length());
+        if frames.length() > 0 {
+            self.sink.frames(&frames)?;
+            self.passed_on.set(true);
+        }
+        self.cursor.replace(Some(batch.substring(0, line)));
         self.heard.set(clock::millis());
-        there
+        Ok(())
     }
 }
 
 /// The listeners of a socket, which end with this.
-struct Listeners {
+pub struct Listeners {
     socket: WebSocket,
     on_message: Closure<dyn FnMut(MessageEvent)>,
     on_end: Closure<dyn FnMut(JsValue)>,
 }
 
 impl Listeners {
-    fn of(
+    /// Of messages and of the socket's end.
+    pub fn of(
         socket: &WebSocket,
         on_message: impl FnMut(MessageEvent) + 'static,
         on_end: impl FnMut(JsValue) + 'static,
@@ -243,11 +316,23 @@ pub fn socket(answer: Response) -> Option<WebSocket> {
     worker::Response::from(answer).websocket()
 }
 
-/// Waits; false if the client has gone meanwhile.
-async fn stays(pause: Delay, gone: &mut Gone) -> bool {
-    let mut pause = pause.fuse();
+/// Waits, unless the stream is to end meanwhile.
+async fn wait(pause: Duration, stop: &mut Stop) -> Result<(), End> {
+    let mut pause = Delay::from(pause).fuse();
     futures::select_biased! {
-        _ = &mut *gone => false,
-        () = pause => true,
+        end = &mut *stop => Err(end),
+        () = pause => Ok(()),
+    }
+}
+
+/// Waits until a token expires; for ever if there is none.
+async fn expiry(at: Option<Seconds>) {
+    let Some(at) = at else { return std::future::pending().await };
+    loop {
+        let rest = Duration::from_millis(at.0.saturating_mul(1000).saturating_sub(clock::millis()));
+        if rest.is_zero() {
+            return;
+        }
+        Delay::from(rest.min(MAX_TIMER)).await;
     }
 }

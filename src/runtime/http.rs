@@ -330,7 +330,12 @@ impl Stamp {
 
 /// The text of an answer.
 pub async fn text(answer: &web_sys::Response) -> Result<String, Error> {
+    String::from_utf8(js::string(&js_text(answer).await?)).map_err(router::internal)
+}
+
+/// The text of an answer that is passed on, and not looked at here.
+pub async fn js_text(answer: &web_sys::Response) -> Result<js_sys::JsString, Error> {
     let broken = |e: JsValue| router::internal(js::message(&e));
     let text = JsFuture::from(answer.text().map_err(broken)?).await.map_err(broken)?;
-    String::from_utf8(js::string(text.unchecked_ref())).map_err(router::internal)
+    Ok(text.unchecked_into())
 }

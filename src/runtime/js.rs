@@ -29,12 +29,17 @@ pub fn object(value: &impl Serialize) -> Result<JsValue, JsValue> {
     js_sys::JSON::parse(&serde_json::to_string(value).map_err(|e| e.to_string())?)
 }
 
-/// A text that may be long. `wasm-bindgen` would copy it letter by letter as far as it is ASCII.
-pub fn string(text: &js_sys::JsString) -> Vec<u8> {
+/// A text as UTF-8, without a copy of it in wasm.
+pub fn encode(text: &js_sys::JsString) -> js_sys::Uint8Array {
     thread_local! {
         static ENCODER: TextEncoder = TextEncoder::new();
     }
-    ENCODER.with(|encoder| encoder.encode(text)).to_vec()
+    ENCODER.with(|encoder| encoder.encode(text))
+}
+
+/// A text that may be long. `wasm-bindgen` would copy it letter by letter as far as it is ASCII.
+pub fn string(text: &js_sys::JsString) -> Vec<u8> {
+    encode(text).to_vec()
 }
 
 /// What went wrong.

@@ -10,9 +10,9 @@ use worker::wasm_bindgen_futures::JsFuture;
 use super::http::{Request, Stamp};
 use super::router::internal;
 use super::{clock, js};
-use crate::api::{Code, Error, Tenant};
+use crate::api::{Claims, Code, Error, Tenant};
 use crate::json;
-use crate::session::{AgentId, Seq, SessionId};
+use crate::session::{AgentId, Seconds, Seq, SessionId};
 
 /// The header in which an object is told what `Forwarded` says.
 const FORWARDED: &str = "x-layby-forwarded";
@@ -202,6 +202,12 @@ impl Object {
         let mut init = self.init("GET")?;
         init.headers.upgrade = Some("websocket");
         self.fetch(&self.target(&format!("/stream{after}")), init, None).await
+    }
+
+    /// When the token of the client that this object is asked for expires. Worth nothing before the object has accepted it.
+    pub fn expires_at(&self) -> Option<Seconds> {
+        let Ask::Client(Caller::Token { token, .. }) = &self.about.ask else { return None };
+        Claims::unchecked(token).ok().map(|claims| claims.expires_at)
     }
 
     fn target(&self, rest: &str) -> String {

@@ -25,7 +25,7 @@ struct Page {
 pub async fn events(object: &Object, req: &Request, stamp: &Stamp) -> Result<Response, Error> {
     let wait = req.query().events()?.wait;
     let answer = object.pass(req).await?;
-    if wait == 0 || answer.status() != 200 {
+    if wait == 0 || answer.status() != 200 || req.method == "HEAD" {
         return Ok(answer);
     }
     let text = http::text(&answer).await?;

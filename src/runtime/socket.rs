@@ -1,115 +1,251 @@
 //! `GET …/ws`: a client that prefers a WebSocket. The same events as JSON messages, each with the `cursor` after it; events
 //! in as messages, each with a `ref` of the client's that the answer repeats. Here, too, the worker holds the client's
 //! socket, and the object sleeps.
+//!
+//! The platform neither says how much waits for a client nor holds its messages back, so both are counted here: what was sent
+//! until the client acknowledges it, and what has arrived until it is answered.
 
-use futures::channel::oneshot;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use futures::channel::{mpsc, oneshot};
 use futures::{FutureExt, StreamExt};
+use js_sys::JsString;
 use serde_json::{Value, json};
-use web_sys::Response;
+use wasm_bindgen::JsCast;
+use web_sys::{MessageEvent, Response};
 use worker::wasm_bindgen_futures::spawn_local;
-use worker::{ResponseBuilder, WebSocket, WebSocketPair, WebsocketEvent};
+use worker::{ResponseBuilder, WebSocket, WebSocketPair};
 
-use super::bridge::{self, Bridge, Sink};
+use super::bridge::{self, Bridge, Listeners, Requests, Sink};
 use super::http::{self, Request, Stamp};
 use super::object::Object;
 use super::router::internal;
-use crate::api::{self, Code, Error, MAX_BODY};
+use super::{clock, js};
+use crate::api::{self, Code, End, Error, MAX_ACK, MAX_BODY, Window};
 use crate::config::Config;
-use crate::session::SessionId;
+use crate::session::{Cursor, SessionId};
 use crate::sse;
 
+/// Characters of a client's messages that may wait to be answered, besides the one that is being answered.
+const INBOX: usize = MAX_BODY;
+/// What a message counts at least.
+const MESSAGE: usize = 256;
+
 /// Answers the request.
-pub async fn socket(object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
+pub async fn socket(mut object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
     if req.header("upgrade").is_none_or(|upgrade| !upgrade.eq_ignore_ascii_case("websocket")) {
         return Err(Error::new(Code::InvalidInput, "this route is a WebSocket: send Upgrade: websocket"));
     }
     let cursor = bridge::cursor(req)?;
-    let first = object.dial(cursor.as_deref()).await?;
+    object.about.key = None; // it is the handshake's, and would make every event a repetition of the first
+    let session = object.about.session.clone().ok_or_else(|| internal("a socket is about no session"))?;
+    let requests = Requests::to(object);
+    let first = requests.dial(cursor.as_deref()).await?;
     if first.status() >= 400 {
         return Ok(first);
     }
     let pair = WebSocketPair::new().map_err(internal)?;
-    let (alive, gone) = oneshot::channel();
-    let mut inbox = Inbox { object: object.clone(), socket: pair.server.clone() };
-    inbox.object.about.key = None; // it is the handshake's, and would make every event a repetition of the first
-    spawn_local(inbox.run(alive).boxed_local());
-    let sink = Messages { socket: pair.server };
-    let bridge = Bridge::new(object, sink, cursor, config.heartbeat);
-    spawn_local(bridge.run(first, gone.map(drop).boxed_local().fuse()).boxed_local());
+    let client =
+        Rc::new(Client { socket: pair.server, session, window: RefCell::default(), ended: Cell::default() });
+    let (stop, stopped) = mpsc::unbounded();
+    let inbox = Inbox::open(requests.clone(), client.clone(), stop).map_err(internal)?;
+    let (alive, ended) = oneshot::channel();
+    spawn_local(inbox.run(ended).boxed_local());
+    let bridge = Bridge::new(requests, Messages { client, _alive: alive }, cursor.as_deref(), config.heartbeat);
+    let stopped = stopped.into_future().map(|(end, _)| end.unwrap_or(End::ClientGone));
+    spawn_local(bridge.run(first, stopped.boxed_local().fuse()).boxed_local());
     let headers = stamp.headers(&[]).map_err(internal)?;
     let answer = ResponseBuilder::new().with_status(101).with_headers(headers).with_websocket(pair.client);
     Ok(answer.empty().into())
 }
 
+/// The client's socket.
+struct Client {
+    socket: WebSocket,
+    session: SessionId,
+    /// What the client has not acknowledged.
+    window: RefCell<Window>,
+    ended: Cell<bool>,
+}
+
+impl Client {
+    /// Sends a message; `cursor` is the position after it, if it is an event.
+    fn send(&self, message: &str, cursor: Option<&str>) -> Result<(), End> {
+        let mut window = self.window.borrow_mut();
+        if window.is_over() {
+            return Err(End::TooSlow);
+        }
+        self.socket.send_with_str(message).map_err(|_| End::ClientGone)?;
+        window.sent(message.len(), cursor.and_then(|cursor| Cursor::parse(cursor, &self.session).ok()));
+        Ok(())
+    }
+
+    fn close(&self, end: End) {
+        if !self.ended.replace(true) {
+            let (code, reason) = end.close();
+            drop(self.socket.close(Some(code), Some(reason))); // the client may have closed it
+        }
+    }
+}
+
 /// The bridge's end of the client's socket.
 struct Messages {
-    socket: WebSocket,
+    client: Rc<Client>,
+    /// Ends the inbox when this is dropped.
+    _alive: oneshot::Sender<()>,
 }
 
 impl Sink for Messages {
-    fn frames(&self, frames: &str) -> bool {
-        sse::read_frames(frames).all(|frame| {
+    fn frames(&self, frames: &JsString) -> Result<(), End> {
+        let text = String::from_utf8(js::string(frames)).unwrap_or_default();
+        sse::read_frames(&text).try_for_each(|frame| {
             let data = frame.data.unwrap_or(r#"{"type":"session.cursor"}"#);
-            self.socket.send_with_str(api::message(data, frame.id)).is_ok()
+            self.client.send(&api::message(data, frame.id), frame.id)
         })
     }
 
-    fn heartbeat(&self, session: &SessionId) -> bool {
+    fn heartbeat(&self, session: &SessionId) -> Result<(), End> {
         let data = json!({"type": "session.heartbeat", "session_id": session, "conversation_id": session});
-        self.socket.send_with_str(data.to_string()).is_ok()
-    }
-
-    fn end(&self) {
-        drop(self.socket.close(Some(1000), Some("the session was deleted")));
+        self.client.send(&data.to_string(), None)
     }
 
     fn is_full(&self) -> bool {
-        false // the platform tells nothing of what waits
+        self.client.window.borrow_mut().is_full(clock::millis())
+    }
+
+    fn end(&self, end: End) {
+        self.client.close(end);
     }
 }
 
-/// The client's messages, one after the other.
+impl Drop for Messages {
+    fn drop(&mut self) {
+        self.client.close(End::Unreachable);
+    }
+}
+
+/// The client's messages, which are answered one after the other.
 struct Inbox {
-    object: Object,
-    socket: WebSocket,
+    requests: Requests,
+    client: Rc<Client>,
+    messages: mpsc::UnboundedReceiver<Result<JsString, Error>>,
+    /// How much waits in `messages`.
+    waiting: Rc<Cell<usize>>,
+    /// Ends the stream.
+    stop: mpsc::UnboundedSender<End>,
+    _listeners: Listeners,
 }
 
 impl Inbox {
-    /// Reads until the client goes. `_alive` then tells the bridge.
-    async fn run(self, _alive: oneshot::Sender<()>) {
-        let Ok(mut events) = self.socket.events() else { return };
-        if self.socket.accept().is_err() {
-            return;
-        }
-        while let Some(Ok(WebsocketEvent::Message(message))) = events.next().await {
-            let answer = self.answer(&message.text().unwrap_or_default()).await;
-            if self.socket.send_with_str(answer.to_string()).is_err() {
+    /// Listens to the client's messages.
+    fn open(requests: Requests, client: Rc<Client>, stop: mpsc::UnboundedSender<End>) -> worker::Result<Self> {
+        let (put, messages) = mpsc::unbounded();
+        let waiting: Rc<Cell<usize>> = Rc::default();
+        // Nobody waits any more for what cannot be sent.
+        let on_message = {
+            let (client, waiting, stop) = (client.clone(), waiting.clone(), stop.clone());
+            move |event: MessageEvent| {
+                let Some(message) = client.read(&event) else { return };
+                waiting.set(waiting.get().saturating_add(size(&message)));
+                if waiting.get() > INBOX {
+                    drop(stop.unbounded_send(End::Flooded));
+                } else {
+                    drop(put.unbounded_send(message));
+                }
+            }
+        };
+        let on_end = {
+            let stop = stop.clone();
+            move |_| drop(stop.unbounded_send(End::ClientGone))
+        };
+        let listeners = Listeners::of(&client.socket, on_message, on_end)?;
+        client.socket.accept()?;
+        Ok(Self { requests, client, messages, waiting, stop, _listeners: listeners })
+    }
+
+    /// Answers messages until the stream ends.
+    async fn run(mut self, mut ended: oneshot::Receiver<()>) {
+        loop {
+            let message = futures::select_biased! {
+                _ = ended => return,
+                message = self.messages.next() => message,
+            };
+            let Some(message) = message else { return };
+            self.waiting.set(self.waiting.get().saturating_sub(size(&message)));
+            let (answer, end) = self.answer(message).await;
+            if let Some(end) = self.client.send(&answer.to_string(), None).err().or(end) {
+                drop(self.stop.unbounded_send(end));
                 return;
             }
         }
-        drop(self.socket.close::<String>(None, None)); // the other half of the client's close
     }
 
-    async fn answer(&self, text: &str) -> Value {
+    /// The answer, and whether it is the last one.
+    async fn answer(&self, message: Result<JsString, Error>) -> (Value, Option<End>) {
         let mut reference = Value::Null;
-        let (status, body) = match self.post(text, &mut reference).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                let reply = error.reply(&self.object.about.request_id);
-                (reply.status, reply.body)
+        let event = message.and_then(|message| read(&message, &mut reference));
+        let (mut end, sent) = match event {
+            Ok(event) => {
+                let sent = self.post(event).await;
+                (sent.is_err().then_some(End::Unreachable), sent)
             }
+            Err(refused) => (None, Err(refused)),
         };
+        if self.requests.are_used_up() {
+            end = Some(End::RequestLimit);
+        }
+        let (status, body) = sent.unwrap_or_else(|error| {
+            let reply = error.reply(self.requests.request_id());
+            (reply.status, reply.body)
+        });
         let body: Value = serde_json::from_str(&body).unwrap_or(Value::Null);
-        json!({"type": "session.answer", "ref": reference, "status": status, "body": body})
+        (json!({"type": "session.answer", "ref": reference, "status": status, "body": body}), end)
     }
 
-    async fn post(&self, text: &str, reference: &mut Value) -> Result<(u16, String), Error> {
-        if text.len() > MAX_BODY {
-            return Err(Error::too_large(text.len()));
-        }
-        let mut event = api::object(text)?;
-        *reference = event.remove("ref").unwrap_or_default();
-        let answer = self.object.post_event(Value::Object(event).to_string()).await?;
+    async fn post(&self, event: String) -> Result<(u16, String), Error> {
+        let answer = self.requests.post_event(event).await?;
         Ok((answer.status(), http::text(&answer).await?))
     }
+}
+
+impl Client {
+    /// Takes a message of the client's. An acknowledgement counts at once, whatever waits before it, and has no answer.
+    fn read(&self, event: &MessageEvent) -> Option<Result<JsString, Error>> {
+        let Ok(text) = event.data().dyn_into::<JsString>() else {
+            return Some(Err(Error::new(
+                Code::InvalidInput,
+                "binary messages are not supported: send JSON as text",
+            )));
+        };
+        let length = text.length() as usize;
+        if length > MAX_BODY {
+            return Some(Err(Error::too_large(length)));
+        }
+        if length > MAX_ACK {
+            return Some(Ok(text));
+        }
+        match api::ack(&String::from(&text), &self.session) {
+            None => Some(Ok(text)),
+            Some(Ok(cursor)) if self.window.borrow_mut().acknowledge(cursor) => None,
+            Some(Ok(_)) => Some(Err(Error::invalid("cursor", "this cursor was not sent over this connection"))),
+            Some(Err(error)) => Some(Err(error)),
+        }
+    }
+}
+
+/// What a message counts while it waits.
+fn size(message: &Result<JsString, Error>) -> usize {
+    message.as_ref().map_or(0, |text| text.length() as usize).max(MESSAGE)
+}
+
+/// The event in a message, without its `ref`.
+fn read(message: &JsString, reference: &mut Value) -> Result<String, Error> {
+    let text = String::from_utf8(js::string(message)).map_err(internal)?;
+    if text.len() > MAX_BODY {
+        return Err(Error::too_large(text.len()));
+    }
+    let mut event = api::object(&text)?;
+    *reference = event.remove("ref").unwrap_or_default();
+    Ok(Value::Object(event).to_string())
 }

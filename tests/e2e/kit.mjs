@@ -20,9 +20,9 @@ export async function eventually(probe, what, seconds = 20) {
 }
 
 /** A served worker on storage of its own. Ends with the test `t`. */
-export async function serve(t, vars = { LAYBY_OPEN: "true" }, beside = {}) {
+export async function serve(t, vars = { LAYBY_OPEN: "true" }, beside = {}, worker = undefined) {
   const storage = mkdtempSync(join(tmpdir(), "layby-"));
-  const server = new Server({ storage, vars, beside });
+  const server = new Server({ storage, vars, beside, worker });
   t.after(async () => {
     await server.stop();
     rmSync(storage, { recursive: true, force: true });
