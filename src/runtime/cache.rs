@@ -1,39 +1,53 @@
 //! What an object at work need not read again: the end of its log, and what the model was shown last. Both are bounded, and
 //! gone when the object sleeps; the log, to which records are only ever added, stays the truth.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::provider::ContextLine;
 use crate::session::{Record, Seq};
 
 /// The end of the log as it was just written: a turn asks for its own records.
+///
+/// Always true: it holds every record of the log from `floor` on, in the order of their places. That is not the order in which
+/// they were appended: a message that is queued while the model answers gets a place above those of the answer.
 #[derive(Default)]
 pub struct Recent {
-    records: VecDeque<Record>,
+    records: BTreeMap<Seq, Record>,
     size: usize,
+    /// None as long as nothing is known of the log.
+    floor: Option<Seq>,
 }
 
 impl Recent {
     /// The most that is kept, in bytes of items.
     const SIZE: usize = 64 * 1024;
 
+    /// The log has no record at `next` or above it. Changes nothing if more is known already.
+    pub fn begin(&mut self, next: Seq) {
+        self.floor.get_or_insert(next);
+    }
+
     /// Takes what was appended.
     pub fn push(&mut self, records: &[Record]) {
-        self.records.extend(records.iter().cloned());
-        self.size = self.size.saturating_add(records.iter().map(weight).sum());
-        while self.size > Self::SIZE
-            && let Some(oldest) = self.records.pop_front()
-        {
-            self.size = self.size.saturating_sub(weight(&oldest));
+        let Some(mut floor) = self.floor else { return };
+        for record in records.iter().filter(|record| record.seq >= floor) {
+            self.size = self.size.saturating_add(weight(record));
+            self.records.insert(record.seq, record.clone());
         }
+        while self.size > Self::SIZE
+            && let Some((lowest, record)) = self.records.pop_first()
+        {
+            self.size = self.size.saturating_sub(weight(&record));
+            floor = lowest.plus(1);
+        }
+        self.floor = Some(floor);
     }
 
     /// The same as the log would say; none if it goes back further.
     pub fn records(&self, from: Seq, limit: usize) -> Option<Vec<Record>> {
-        let first = self.records.front()?.seq;
-        (first <= from)
-            .then(|| self.records.iter().filter(|record| record.seq >= from).take(limit).cloned().collect())
+        let known = self.floor.is_some_and(|floor| from >= floor);
+        known.then(|| self.records.range(from..).take(limit).map(|(_, record)| record.clone()).collect())
     }
 }
 
@@ -72,6 +86,9 @@ impl Shown {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::provider::ContextPart;
     use crate::session::{Entry, Item, ItemId, Kind, ResponseId, Role, Seconds, Status};
@@ -88,24 +105,66 @@ mod tests {
         Record { seq: Seq(seq), entry: Entry::Noted { item } }
     }
 
+    fn places(recent: &Recent, from: u64, limit: usize) -> Option<Vec<u64>> {
+        recent.records(Seq(from), limit).map(|found| found.iter().map(|record| record.seq.0).collect())
+    }
+
     #[test]
     fn the_end_of_the_log_is_what_was_appended_last() {
         let mut recent = Recent::default();
-        assert_eq!(recent.records(Seq(1), 9), None);
+        recent.push(&[record(1, 10)]);
+        assert_eq!(places(&recent, 1, 9), None, "nothing is known of the log");
+        recent.begin(Seq(3));
+        assert_eq!((places(&recent, 2, 9), places(&recent, 3, 9)), (None, Some(vec![])));
         recent.push(&[record(3, 10), record(7, 10)]);
-        let places = |recent: &Recent, from, limit| {
-            recent
-                .records(Seq(from), limit)
-                .map(|found| found.iter().map(|record| record.seq.0).collect::<Vec<_>>())
-        };
-        assert_eq!(places(&recent, 2, 9), None, "it may have begun before");
+        recent.begin(Seq(8));
+        assert_eq!(places(&recent, 2, 9), None, "the log may have more");
         assert_eq!(places(&recent, 3, 1), Some(vec![3]));
         assert_eq!(places(&recent, 4, 9), Some(vec![7]));
         assert_eq!(places(&recent, 8, 9), Some(vec![]));
         recent.push(&[record(8, Recent::SIZE - 500)]);
         assert_eq!((places(&recent, 7, 9), places(&recent, 8, 9)), (None, Some(vec![8])));
         recent.push(&[record(9, Recent::SIZE)]);
-        assert_eq!(places(&recent, 9, 9), None, "too large to keep");
+        assert_eq!((places(&recent, 9, 9), places(&recent, 10, 9)), (None, Some(vec![])), "too large to keep");
+    }
+
+    #[test]
+    fn records_are_in_the_order_of_their_places_however_they_were_appended() {
+        let mut recent = Recent::default();
+        recent.begin(Seq(10));
+        recent.push(&[record(20, 10)]);
+        recent.push(&[record(11, 10), record(5, 10)]);
+        assert_eq!(places(&recent, 10, 9), Some(vec![11, 20]));
+        assert_eq!(places(&recent, 5, 9), None, "what lies below the floor is not kept");
+        recent.push(&[record(12, Recent::SIZE - 700)]);
+        assert_eq!((places(&recent, 11, 9), places(&recent, 12, 9)), (None, Some(vec![12, 20])));
+        recent.push(&[record(11, 10)]);
+        assert_eq!(places(&recent, 12, 9), Some(vec![12, 20]), "the floor does not fall");
+    }
+
+    proptest! {
+        /// Whatever is appended in whatever order: what the cache answers is what the log would say.
+        #[test]
+        fn what_the_cache_says_is_what_the_log_says(
+            appends in vec(vec((0u64..60, 0usize..30_000), 1..4), 1..30), begun in 0usize..10, limit in 1usize..5,
+        ) {
+            let (mut recent, mut log) = (Recent::default(), BTreeMap::new());
+            for (n, append) in appends.iter().enumerate() {
+                if n == begun {
+                    recent.begin(log.last_key_value().map_or(Seq(0), |(last, _): (&Seq, &Record)| last.plus(1)));
+                }
+                for record in append.iter().map(|(seq, size)| record(*seq, *size)) {
+                    log.entry(record.seq).or_insert_with(|| {
+                        recent.push(std::slice::from_ref(&record));
+                        record
+                    });
+                }
+                for from in (0..61).map(Seq) {
+                    let said: Vec<Record> = log.range(from..).take(limit).map(|(_, record)| record.clone()).collect();
+                    prop_assert!(recent.records(from, limit).is_none_or(|found| found == said), "from {from:?}");
+                }
+            }
+        }
     }
 
     #[test]

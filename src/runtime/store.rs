@@ -141,6 +141,7 @@ impl Store {
         }
         let (Some(head), Some(state)) = (head, state) else { return Ok(None) };
         let open = checkpoint.map(|checkpoint| still_open(checkpoint, &state)).unwrap_or_default();
+        self.recent.borrow_mut().begin(state.next);
         Ok(Some(Stored { id: head.id, info: head.info, state, open, listed }))
     }
 
@@ -171,6 +172,7 @@ impl Store {
         self.prepare()?;
         self.write(records, &[Kept::State.with(state)?, Kept::Session.with(&Head::of(id, info))?])?;
         self.forget();
+        self.recent.borrow_mut().begin(state.next);
         Ok(())
     }
 
