@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::rows::{Row, Sql, number, text};
+use super::rows::{Database, Row, Sql, number, text};
 use crate::api::{Error, KEPT, Key, Remembered, Reply};
 use crate::json;
 use crate::session::{Seconds, Unreadable};
@@ -14,14 +14,14 @@ const SCHEMA: &str = "
 
 /// The table. It is made with the first answer: most objects never keep one.
 #[derive(Clone)]
-pub struct Answers {
-    sql: Sql,
+pub struct Answers<D = Sql> {
+    sql: D,
     made: Rc<Cell<bool>>,
 }
 
-impl Answers {
+impl<D: Database> Answers<D> {
     /// Over the object's SQL.
-    pub fn new(sql: Sql) -> Self {
+    pub fn new(sql: D) -> Self {
         Self { sql, made: Rc::default() }
     }
 

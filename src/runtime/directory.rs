@@ -16,7 +16,7 @@ use super::clock;
 use super::http::Request;
 use super::object::{Ask, Caller, Forwarded};
 use super::router::{config, internal};
-use super::rows::{Row, Sql, number, text};
+use super::rows::{Database, Row, Sql, number, text};
 use crate::api::{
     self, AgentRecord, Code, Error, KEPT, Key, Method, PageQuery, Reply, Route, SessionsQuery, Summary, Told,
     list_page,

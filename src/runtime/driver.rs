@@ -11,6 +11,7 @@ use worker::{AbortController, Delay, Env, State, WebSocket};
 use super::bridge::END;
 use super::listing::{AGAIN, Listing};
 use super::object::{Ask, Object};
+use super::rows::Sql;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
 use crate::api::{
@@ -85,7 +86,7 @@ pub struct Live {
 impl Driver {
     /// For the object with that state. Reads nothing yet.
     pub fn new(state: State, env: Env) -> Self {
-        let store = Store::new(state.storage());
+        let store = Store::new(Sql::new(state.storage()));
         let alarm_at = Cell::new(None);
         Self { state, env, store, live: RefCell::new(None), alarm_at, copying: Cell::new(false) }
     }

@@ -135,7 +135,7 @@ impl Driver {
             for record in &records {
                 state.apply(record);
             }
-            self.store.sql.atomically(|| self.store.import(&records))?;
+            self.store.import(&records)?;
             match page.next {
                 Some(next) => query = LogQuery { from: next, until: Some(page.until), up_to: None },
                 None => {

@@ -23,3 +23,5 @@ mod session;
 mod socket;
 mod start;
 mod store;
+#[cfg(test)]
+mod tests;

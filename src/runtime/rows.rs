@@ -19,10 +19,31 @@ pub const COLUMN: char = ',';
 /// See `COLUMN`.
 pub const ROW: char = '\u{1e}';
 
+/// What a store asks of a database: the platform's, or in native tests another SQLite.
+pub trait Database {
+    /// Runs a query and returns its rows.
+    fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable>;
+
+    /// Runs a query and returns its rows as one text, with `COLUMN` between columns and `ROW` between rows. For rows that end
+    /// with JSON, of which there may be much: it has no `ROW` in it, and crosses as it is.
+    fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable>;
+
+    /// Runs a statement that has no rows to return.
+    fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable>;
+
+    /// Does all of `work` or, if any of it fails, nothing.
+    fn atomically(&self, work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable>;
+}
+
 /// One row.
 pub struct Row(std::vec::IntoIter<Value>);
 
 impl Row {
+    /// Of the values of its columns.
+    pub fn new(columns: Vec<Value>) -> Self {
+        Self(columns.into_iter())
+    }
+
     /// The next column as text; empty for NULL.
     pub fn text(&mut self) -> String {
         match self.0.next() {
@@ -87,8 +108,51 @@ impl Sql {
         Self { storage: Rc::new(storage), inner, written: Rc::default(), read: Rc::default() }
     }
 
-    /// Does all of `work` or, if any of it fails, nothing.
-    pub fn atomically(&self, mut work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable> {
+    fn exec(&self, query: &str, args: Vec<Value>) -> Result<Cursor, Unreadable> {
+        let args = js::object(&Value::Array(args)).map_err(|e| failed(&e))?;
+        self.inner.exec(query, &args).map_err(|e| failed(&e))
+    }
+
+    /// Counts a row that the platform bills without a query: an alarm that was set.
+    pub fn count_alarm(&self) {
+        self.written.set(self.written.get().saturating_add(1));
+    }
+
+    /// Rows read since the last time this was asked.
+    pub fn take_read(&self) -> u32 {
+        self.read.take()
+    }
+
+    /// Rows written since the last time this was asked.
+    pub fn take_written(&self) -> u32 {
+        self.written.take()
+    }
+}
+
+impl Database for Sql {
+    fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
+        let cursor = self.exec(query, args)?;
+        let rows = cursor.raw().and_then(|rows| collect(&rows)).and_then(|rows| js_sys::JSON::stringify(&rows));
+        let rows = rows.map_err(|e| failed(&e))?;
+        self.read.set(self.read.get().saturating_add(cursor.rows_read()));
+        let rows: Vec<Vec<Value>> = serde_json::from_str(&string(&rows)?).map_err(unreadable)?;
+        Ok(rows.into_iter().map(Row::new).collect())
+    }
+
+    fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable> {
+        let cursor = self.exec(query, args)?;
+        let rows = cursor.raw().and_then(|rows| collect(&rows)).map_err(|e| failed(&e))?;
+        self.read.set(self.read.get().saturating_add(cursor.rows_read()));
+        string(&rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()))
+    }
+
+    fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
+        let cursor = self.exec(statement, args)?;
+        self.written.set(self.written.get().saturating_add(cursor.rows_written()));
+        Ok(())
+    }
+
+    fn atomically(&self, mut work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable> {
         let mut failure = None;
         // A panic in here fails the whole request, and what is in memory is read again.
         let mut shared = AssertUnwindSafe((&mut work, &mut failure));
@@ -108,52 +172,6 @@ impl Sql {
             (None, Err(e)) => Err(failed(&e)),
             (None, Ok(_)) => Ok(()),
         }
-    }
-
-    /// Runs a query and returns its rows.
-    pub fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
-        let cursor = self.exec(query, args)?;
-        let rows = cursor.raw().and_then(|rows| collect(&rows)).and_then(|rows| js_sys::JSON::stringify(&rows));
-        let rows = rows.map_err(|e| failed(&e))?;
-        self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        let rows: Vec<Vec<Value>> = serde_json::from_str(&string(&rows)?).map_err(unreadable)?;
-        Ok(rows.into_iter().map(|row| Row(row.into_iter())).collect())
-    }
-
-    /// Runs a query and returns its rows as one text, with `COLUMN` between columns and `ROW` between rows. For rows that end
-    /// with JSON, of which there may be much: it has no `ROW` in it, and crosses as it is.
-    pub fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable> {
-        let cursor = self.exec(query, args)?;
-        let rows = cursor.raw().and_then(|rows| collect(&rows)).map_err(|e| failed(&e))?;
-        self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        string(&rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()))
-    }
-
-    /// Runs a statement that has no rows to return.
-    pub fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
-        let cursor = self.exec(statement, args)?;
-        self.written.set(self.written.get().saturating_add(cursor.rows_written()));
-        Ok(())
-    }
-
-    fn exec(&self, query: &str, args: Vec<Value>) -> Result<Cursor, Unreadable> {
-        let args = js::object(&Value::Array(args)).map_err(|e| failed(&e))?;
-        self.inner.exec(query, &args).map_err(|e| failed(&e))
-    }
-
-    /// Counts a row that the platform bills without a query: an alarm that was set.
-    pub fn count_alarm(&self) {
-        self.written.set(self.written.get().saturating_add(1));
-    }
-
-    /// Rows read since the last time this was asked.
-    pub fn take_read(&self) -> u32 {
-        self.read.take()
-    }
-
-    /// Rows written since the last time this was asked.
-    pub fn take_written(&self) -> u32 {
-        self.written.take()
     }
 }
 

@@ -12,11 +12,10 @@ use std::rc::Rc;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use worker::Storage;
 
 use super::answers::Answers;
 use super::cache::{Recent, Shown};
-use super::rows::{COLUMN, ROW, Row, Sql, number, text};
+use super::rows::{COLUMN, Database, ROW, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
 use crate::provider::{ContextLine, ContextPart};
@@ -67,11 +66,11 @@ impl Kept {
 
 /// The storage of one session's object.
 #[derive(Clone)]
-pub struct Store {
+pub struct Store<D = Sql> {
     /// The object's SQL.
-    pub sql: Sql,
+    pub sql: D,
     /// Answers that were given under a key.
-    pub answers: Answers,
+    pub answers: Answers<D>,
     recent: Rc<RefCell<Recent>>,
     shown: Rc<RefCell<Shown>>,
 }
@@ -116,10 +115,9 @@ struct Checkpoint {
     items: Vec<Open>,
 }
 
-impl Store {
+impl<D: Database + Clone> Store<D> {
     /// Over the object's SQL.
-    pub fn new(storage: Storage) -> Self {
-        let sql = Sql::new(storage);
+    pub fn new(sql: D) -> Self {
         Self { answers: Answers::new(sql.clone()), sql, recent: Rc::default(), shown: Rc::default() }
     }
 
@@ -186,9 +184,9 @@ impl Store {
         self.insert(&[], &[Kept::Listed.with(&true)?])
     }
 
-    /// Takes records over that lead to no state yet.
+    /// Takes records over that lead to no state yet, all or nothing.
     pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
-        records.chunks(ROWS).try_for_each(|records| self.insert(records, &[]))
+        self.sql.atomically(|| self.insert_all(records))
     }
 
     /// Appends records together with the state that they lead to.
@@ -316,9 +314,13 @@ impl Store {
         }
         let (first, last) = records.split_at(records.len().saturating_sub(ROWS));
         self.sql.atomically(|| {
-            self.import(first)?;
+            self.insert_all(first)?;
             self.insert(last, kept)
         })
+    }
+
+    fn insert_all(&self, records: &[Record]) -> Result<(), Unreadable> {
+        records.chunks(ROWS).try_for_each(|records| self.insert(records, &[]))
     }
 
     fn insert(&self, records: &[Record], kept: &[(i64, String)]) -> Result<(), Unreadable> {
@@ -387,7 +389,7 @@ impl Store {
     }
 }
 
-impl Log for Store {
+impl<D: Database + Clone> Log for Store<D> {
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
         if let Some(recent) = self.recent.borrow().records(from, limit) {
             return Ok(recent);

@@ -32,7 +32,7 @@ mod seed;
 mod shape;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 

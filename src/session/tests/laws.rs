@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
     Say { tools: bool, on_busy: OnBusy },
     Give { which: usize, again: bool, is_error: bool },
     Cancel(usize),
@@ -24,7 +24,7 @@ enum Op {
 
 /// What a model may say; ill-ordered on purpose.
 #[derive(Clone, Debug)]
-enum Speech {
+pub enum Speech {
     Message,
     Reasoning,
     Call { id: u8, known: bool },
@@ -47,7 +47,7 @@ fn speech() -> impl Strategy<Value = Speech> {
     ]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub fn op() -> impl Strategy<Value = Op> {
     let on_busy = prop_oneof![4 => Just(OnBusy::Queue), 2 => Just(OnBusy::Steer),
         1 => Just(OnBusy::Interrupt), 1 => Just(OnBusy::Reject)];
     prop_oneof![
@@ -68,7 +68,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn perform(rig: &mut Rig, op: &Op) {
+fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
     match op {
         Op::Say { tools, on_busy } => {
             let tools: &[&str] = if *tools { &["look"] } else { &[] };
@@ -170,7 +170,7 @@ fn alike(one: &[Event], other: &[Event]) -> Result<(), TestCaseError> {
 }
 
 /// Reads the stream from `from` to its end in pages.
-fn replay(rig: &Rig, from: Cursor, budget: usize) -> Vec<Event> {
+fn replay<L: TestLog>(rig: &Rig<L>, from: Cursor, budget: usize) -> Vec<Event> {
     let (mut events, mut at) = (Vec::new(), from);
     loop {
         let page = rig.session.replay(at, budget, &rig.log).unwrap();
@@ -183,87 +183,132 @@ fn replay(rig: &Rig, from: Cursor, budget: usize) -> Vec<Event> {
     }
 }
 
-proptest! {
-    /// No order of events, no crash, and no nonsense from a model makes a session unusable.
-    #[test]
-    fn every_session_can_be_brought_to_rest(ops in vec(op(), 1..60)) {
-        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
-        for op in &ops {
-            perform(&mut rig, op);
-        }
-        rig.step(Input::Stop).unwrap();
-        let begun = rig.prompts.len();
-        rig.say("one more");
-        rig.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
-        prop_assert_eq!(rig.session.state.status(), SessionStatus::Idle);
-        prop_assert_eq!(rig.prompts.len(), begun + 1);
-    }
+type Law = Result<(), TestCaseError>;
 
-    /// Every turn that began has exactly one end, and shows it once.
-    #[test]
-    fn every_turn_ends_once(ops in vec(op(), 1..60)) {
-        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
-        for op in &ops {
-            perform(&mut rig, op);
-        }
-        rig.step(Input::Stop).unwrap();
-        let ids = |kinds: &[&str]| -> Vec<String> {
-            let of_kind = rig.seen.iter().filter(|event| kinds.contains(&event.kind));
-            of_kind.map(|event| data(event)["response"]["id"].to_string()).collect()
-        };
-        let ends = ["response.completed", "response.failed", "response.incomplete", "response.cancelled"];
-        prop_assert_eq!(ids(&["response.created"]), ids(&ends));
+/// No order of events, no crash, and no nonsense from a model makes a session unusable.
+pub fn every_session_can_be_brought_to_rest<L: TestLog>(ops: &[Op]) -> Law {
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    for op in ops {
+        perform(&mut rig, op);
     }
+    rig.step(Input::Stop).unwrap();
+    let begun = rig.prompts.len();
+    rig.say("one more");
+    rig.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
+    prop_assert_eq!(rig.session.state.status(), SessionStatus::Idle);
+    prop_assert_eq!(rig.prompts.len(), begun + 1);
+    Ok(())
+}
 
-    /// The cursor law: what a reader gets who resumes after any event is what an undisturbed reader got after it.
-    #[test]
-    fn resuming_anywhere_misses_nothing(ops in vec(op(), 1..40), budget in 1usize..4000, phase in 0usize..16) {
-        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
-        for op in ops.iter().filter(|op| !matches!(op, Op::Crash)) {
-            perform(&mut rig, op);
-        }
-        rig.flush();
-        let cursors: Vec<Cursor> = rig.seen.iter().map(|event| event.cursor.unwrap()).collect();
-        prop_assert!(cursors.is_sorted_by(|a, b| a < b), "{cursors:?}");
-        alike(&replay(&rig, Cursor::START, budget), &rig.seen)?;
-        for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
-            alike(&replay(&rig, *cursor, budget), &rig.seen[n + 1..])?;
-        }
+/// Every turn that began has exactly one end, and shows it once.
+pub fn every_turn_ends_once<L: TestLog>(ops: &[Op]) -> Law {
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    for op in ops {
+        perform(&mut rig, op);
     }
+    rig.step(Input::Stop).unwrap();
+    let ids = |kinds: &[&str]| -> Vec<String> {
+        let of_kind = rig.seen.iter().filter(|event| kinds.contains(&event.kind));
+        of_kind.map(|event| data(event)["response"]["id"].to_string()).collect()
+    };
+    let ends = ["response.completed", "response.failed", "response.incomplete", "response.cancelled"];
+    prop_assert_eq!(ids(&["response.created"]), ids(&ends));
+    Ok(())
+}
 
-    /// A copy that is made at any moment has no open turn, and can be used.
-    #[test]
-    fn every_copy_can_be_used(ops in vec(op(), 1..60)) {
-        let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
-        for op in &ops {
-            perform(&mut rig, op);
-        }
-        let mut copy = rig.fork();
-        prop_assert!(copy.session.state.turn().is_none() && copy.session.state.queue.is_empty());
-        copy.say("one more");
-        copy.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
-        prop_assert_eq!(copy.session.state.status(), SessionStatus::Idle);
-        let whole = replay(&copy, Cursor::START, 1000);
-        let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
-        prop_assert!(cursors.is_sorted_by(|a, b| a < b));
+/// The cursor law: what a reader gets who resumes after any event is what an undisturbed reader got after it.
+pub fn resuming_anywhere_misses_nothing<L: TestLog>(ops: &[Op], budget: usize, phase: usize) -> Law {
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    for op in ops.iter().filter(|op| !matches!(op, Op::Crash)) {
+        perform(&mut rig, op);
     }
+    rig.flush();
+    let cursors: Vec<Cursor> = rig.seen.iter().map(|event| event.cursor.unwrap()).collect();
+    prop_assert!(cursors.is_sorted_by(|a, b| a < b), "{cursors:?}");
+    alike(&replay(&rig, Cursor::START, budget), &rig.seen)?;
+    for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
+        alike(&replay(&rig, *cursor, budget), &rig.seen[n + 1..])?;
+    }
+    Ok(())
+}
 
-    /// After crashes the log may say less of an open item than was shown, but it never says anything twice and its
-    /// positions lie above all that were given out.
-    #[test]
-    fn positions_only_grow_over_crashes(ops in vec(op(), 1..60), phase in 0usize..16) {
-        let mut rig = Rig::with(settings());
-        for op in &ops {
-            perform(&mut rig, op);
-        }
-        rig.flush();
-        let whole = replay(&rig, Cursor::START, 1000);
-        let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
-        prop_assert!(cursors.is_sorted_by(|a, b| a < b));
-        for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
-            alike(&replay(&rig, *cursor, 1000), &whole[n + 1..])?;
-        }
-        let shown: Vec<Cursor> = rig.seen.iter().filter_map(|event| event.cursor).collect();
-        prop_assert!(shown.iter().all(|cursor| *cursor <= rig.session.cursor()));
+/// A copy that is made at any moment has no open turn, and can be used.
+pub fn every_copy_can_be_used<L: TestLog>(ops: &[Op]) -> Law {
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    for op in ops {
+        perform(&mut rig, op);
     }
+    let mut copy = rig.fork();
+    prop_assert!(copy.session.state.turn().is_none() && copy.session.state.queue.is_empty());
+    copy.say("one more");
+    copy.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
+    prop_assert_eq!(copy.session.state.status(), SessionStatus::Idle);
+    let whole = replay(&copy, Cursor::START, 1000);
+    let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
+    prop_assert!(cursors.is_sorted_by(|a, b| a < b));
+    Ok(())
+}
+
+/// After crashes the log may say less of an open item than was shown, but it never says anything twice and its
+/// positions lie above all that were given out.
+pub fn positions_only_grow_over_crashes<L: TestLog>(ops: &[Op], phase: usize) -> Law {
+    let mut rig = Rig::on(L::create(), settings());
+    for op in ops {
+        perform(&mut rig, op);
+    }
+    rig.flush();
+    let whole = replay(&rig, Cursor::START, 1000);
+    let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
+    prop_assert!(cursors.is_sorted_by(|a, b| a < b));
+    for (n, cursor) in cursors.iter().enumerate().filter(|(n, _)| n % 16 == phase) {
+        alike(&replay(&rig, *cursor, 1000), &whole[n + 1..])?;
+    }
+    let shown: Vec<Cursor> = rig.seen.iter().filter_map(|event| event.cursor).collect();
+    prop_assert!(shown.iter().all(|cursor| *cursor <= rig.session.cursor()));
+    Ok(())
+}
+
+/// Tests of the laws over one kind of log.
+macro_rules! test_laws {
+    ($log:ty, $cases:expr) => {
+        use proptest::collection::vec;
+        use proptest::prelude::*;
+        use $crate::session::tests::laws::{self, op};
+
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases($cases))]
+
+            #[test]
+            fn every_session_can_be_brought_to_rest(ops in vec(op(), 1..60)) {
+                laws::every_session_can_be_brought_to_rest::<$log>(&ops)?;
+            }
+
+            #[test]
+            fn every_turn_ends_once(ops in vec(op(), 1..60)) {
+                laws::every_turn_ends_once::<$log>(&ops)?;
+            }
+
+            #[test]
+            fn resuming_anywhere_misses_nothing(ops in vec(op(), 1..40), budget in 1usize..4000, phase in 0usize..16) {
+                laws::resuming_anywhere_misses_nothing::<$log>(&ops, budget, phase)?;
+            }
+
+            #[test]
+            fn every_copy_can_be_used(ops in vec(op(), 1..60)) {
+                laws::every_copy_can_be_used::<$log>(&ops)?;
+            }
+
+            #[test]
+            fn positions_only_grow_over_crashes(ops in vec(op(), 1..60), phase in 0usize..16) {
+                laws::positions_only_grow_over_crashes::<$log>(&ops, phase)?;
+            }
+        }
+    };
+}
+pub(crate) use test_laws;
+
+mod memory {
+    use crate::session::tests::Memory;
+
+    super::test_laws!(Memory, 256);
 }

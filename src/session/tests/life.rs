@@ -64,6 +64,7 @@ fn a_session_that_keeps_dying_asks_less_and_less_often_and_then_gives_up() {
             if let Phase::Sampling { wait, .. } = &mut rig.session.state.phase {
                 *wait = None;
             }
+            rig.log.append(&[], &rig.session.state);
         }
         assert!(died < 20, "{delays:?}");
     }

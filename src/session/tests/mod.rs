@@ -1,7 +1,7 @@
-//! A session under test: the machine, a log in memory, a clock that is turned by hand, and ids that count.
+//! A session under test: the machine, a log, a clock that is turned by hand, and ids that count.
 
 mod dialects;
-mod laws;
+pub(crate) mod laws;
 mod life;
 mod queue;
 mod rows;
@@ -14,10 +14,107 @@ use serde_json::{Value, json};
 use super::*;
 use crate::provider::{ContextLine, ContextPart, arrange};
 
+/// The log of a session under test, and what is kept beside it.
+pub trait TestLog: Log {
+    /// Of a new session.
+    fn create() -> Self;
+
+    /// Of a session that begins with these records, in the order of their places, and the state that they lead to.
+    fn copy(records: &[Record], state: &State) -> Self;
+
+    /// Appends records together with the state that they lead to.
+    fn append(&mut self, records: &[Record], state: &State);
+
+    /// Remembers the open items.
+    fn checkpoint(&mut self, state: &State, open: &[Open]);
+
+    /// The transcript as the model is shown it.
+    fn context(&self) -> Vec<ContextLine>;
+
+    /// Another instance takes over: the state, and the open items of the last checkpoint that are open still.
+    fn reload(&mut self) -> (State, Vec<Open>);
+
+    /// Every record, in the order of its places.
+    fn all(&self) -> Vec<Record>;
+
+    /// Checks what must hold after every step.
+    fn check(&self, _state: &State) {}
+}
+
 /// The log, in the order of its places.
 #[derive(Clone, Debug, Default)]
-struct Memory {
+pub struct Memory {
     records: BTreeMap<Seq, Record>,
+    /// The state, as it was written last.
+    state: String,
+    /// The open items of the last checkpoint, and the place of the first.
+    checkpoint: (Seq, Vec<Open>),
+}
+
+impl TestLog for Memory {
+    fn create() -> Self {
+        Self { state: to_json(&State::new(Seconds(1000))), ..Self::default() }
+    }
+
+    fn copy(records: &[Record], state: &State) -> Self {
+        let records = records.iter().map(|record| (record.seq, record.clone())).collect();
+        Self { records, state: to_json(state), ..Self::default() }
+    }
+
+    fn append(&mut self, records: &[Record], state: &State) {
+        for record in records {
+            assert!(self.records.insert(record.seq, record.clone()).is_none(), "place {:?} twice", record.seq);
+        }
+        self.state = to_json(state);
+    }
+
+    fn checkpoint(&mut self, state: &State, open: &[Open]) {
+        if let Phase::Sampling { at, .. } = &state.phase {
+            self.checkpoint = (*at, open.to_vec());
+        }
+    }
+
+    fn context(&self) -> Vec<ContextLine> {
+        let shown = self.records.values().filter(|record| record.entry.in_context());
+        shown
+            .map(|record| {
+                let item = match record.entry.held() {
+                    Some(held) => self.item(held).unwrap(),
+                    None => record.entry.item().unwrap().clone(),
+                };
+                let part = match &item.kind {
+                    Kind::Message { role: Role::User } => ContextPart::User,
+                    Kind::Message { role: Role::Assistant } => ContextPart::Assistant,
+                    Kind::Reasoning => ContextPart::Reasoning,
+                    Kind::FunctionCall { .. } => ContextPart::Call,
+                    Kind::FunctionCallOutput { .. } => ContextPart::Output,
+                    Kind::Error => panic!("an error is shown to the model"),
+                };
+                ContextLine { part, body: item.body }
+            })
+            .collect()
+    }
+
+    fn reload(&mut self) -> (State, Vec<Open>) {
+        let state: State = serde_json::from_str(&self.state).unwrap();
+        let (first, open) = &self.checkpoint;
+        let open = match &state.phase {
+            Phase::Sampling { at, .. } => {
+                let gone = usize::try_from(at.0.saturating_sub(first.0)).unwrap();
+                open.iter().skip(gone).cloned().collect()
+            }
+            Phase::Idle | Phase::Parked { .. } => Vec::new(),
+        };
+        (state, open)
+    }
+
+    fn all(&self) -> Vec<Record> {
+        self.records.values().cloned().collect()
+    }
+}
+
+fn to_json(state: &State) -> String {
+    serde_json::to_string(state).unwrap()
 }
 
 impl Log for Memory {
@@ -45,7 +142,7 @@ fn is_output(item: &Item, call_id: &CallId) -> bool {
     matches!(&item.kind, Kind::FunctionCallOutput { call_id: id } if id == call_id)
 }
 
-struct Counter(u64);
+pub struct Counter(u64);
 
 impl Mint for Counter {
     fn uuid(&mut self) -> String {
@@ -55,23 +152,21 @@ impl Mint for Counter {
 }
 
 /// The machine with what a driver would have around it.
-struct Rig {
-    session: Session,
-    log: Memory,
-    ids: Counter,
-    now: u64,
+pub struct Rig<L = Memory> {
+    pub session: Session,
+    pub log: L,
+    pub ids: Counter,
+    pub now: u64,
     /// Everything that was ever published.
-    seen: Vec<Event>,
+    pub seen: Vec<Event>,
     /// Records in the order in which they were appended.
     appended: Vec<Record>,
     /// The model request that is open.
-    request: Option<Seq>,
+    pub request: Option<Seq>,
     /// What the model was shown, request by request.
-    prompts: Vec<Vec<ContextLine>>,
+    pub prompts: Vec<Vec<ContextLine>>,
     /// Whether growth of open items is left to be published later, together.
-    gathers: bool,
-    /// The open items of the last checkpoint, and the place of the first.
-    checkpoint: (Seq, Vec<Open>),
+    pub gathers: bool,
 }
 
 impl Rig {
@@ -80,11 +175,18 @@ impl Rig {
     }
 
     fn with(settings: Settings) -> Self {
+        Self::on(Memory::create(), settings)
+    }
+}
+
+impl<L: TestLog> Rig<L> {
+    /// A new session with that log.
+    pub fn on(log: L, settings: Settings) -> Self {
         let id = SessionId("sess_000000000000000000000000000abcde".into());
         let session = Session::load(id, settings, State::new(Seconds(1000)), Vec::new());
         Self {
             session,
-            log: Memory::default(),
+            log,
             ids: Counter(0),
             now: 1000,
             seen: Vec::new(),
@@ -92,12 +194,11 @@ impl Rig {
             request: None,
             prompts: Vec::new(),
             gathers: false,
-            checkpoint: (Seq(0), Vec::new()),
         }
     }
 
     /// Takes one input and does what a driver does. Checks the laws that hold after every step.
-    fn step(&mut self, input: Input) -> Result<Answer, Rejected> {
+    pub fn step(&mut self, input: Input) -> Result<Answer, Rejected> {
         let before = self.session.state.clone();
         let mut context = Context { now: Seconds(self.now), ids: &mut self.ids, log: &self.log };
         let effects = match self.session.step(input, &mut context) {
@@ -107,8 +208,8 @@ impl Rig {
                 return Err(rejected);
             }
         };
-        for record in &effects.append {
-            assert!(self.log.records.insert(record.seq, record.clone()).is_none(), "place {:?} twice", record.seq);
+        if !effects.append.is_empty() {
+            self.log.append(&effects.append, &self.session.state);
         }
         self.appended.extend(effects.append.iter().cloned());
         assert_eq!(self.fold(), self.session.state, "folding the log gives another state");
@@ -121,7 +222,7 @@ impl Rig {
         if let Some(sample) = effects.sample {
             assert!(matches!(self.session.state.phase, Phase::Sampling { at, .. } if at == sample.at));
             self.request = Some(sample.at);
-            let prompt = self.context();
+            let prompt = self.log.context();
             assert_valid(&prompt);
             dialects::assert_valid(&prompt);
             if let Some(last) = self.prompts.last() {
@@ -144,6 +245,7 @@ impl Rig {
                 assert_eq!(effects.alarm, first.map(Alarm::Deadline));
             }
         }
+        self.log.check(&self.session.state);
         Ok(effects.answer)
     }
 
@@ -155,97 +257,66 @@ impl Rig {
         state
     }
 
-    /// The transcript as the model is shown it.
-    fn context(&self) -> Vec<ContextLine> {
-        let shown = self.log.records.values().filter(|record| record.entry.in_context());
-        shown
-            .map(|record| {
-                let item = match record.entry.held() {
-                    Some(held) => self.log.item(held).unwrap(),
-                    None => record.entry.item().unwrap().clone(),
-                };
-                let part = match &item.kind {
-                    Kind::Message { role: Role::User } => ContextPart::User,
-                    Kind::Message { role: Role::Assistant } => ContextPart::Assistant,
-                    Kind::Reasoning => ContextPart::Reasoning,
-                    Kind::FunctionCall { .. } => ContextPart::Call,
-                    Kind::FunctionCallOutput { .. } => ContextPart::Output,
-                    Kind::Error => panic!("an error is shown to the model"),
-                };
-                ContextLine { part, body: item.body }
-            })
-            .collect()
-    }
-
     /// The object dies and another instance takes over, from the state row and the last checkpoint.
-    fn crash(&mut self) {
-        let open = match &self.session.state.phase {
-            Phase::Sampling { at, .. } => {
-                let gone = usize::try_from(at.0.saturating_sub(self.checkpoint.0.0)).unwrap();
-                self.checkpoint.1.iter().skip(gone).cloned().collect()
-            }
-            Phase::Idle | Phase::Parked { .. } => Vec::new(),
-        };
-        let row = serde_json::to_string(&self.session.state).unwrap();
-        let state = serde_json::from_str(&row).unwrap();
+    pub fn crash(&mut self) {
+        let (state, open) = self.log.reload();
+        assert_eq!(state, self.session.state, "another state was stored");
         self.session = Session::load(self.session.id.clone(), self.session.settings.clone(), state, open);
         self.request = None;
         self.step(Input::Recover).unwrap();
     }
 
     /// A copy of the session, made from its log in the order of its places.
-    fn fork(&self) -> Rig {
-        let mut copy = Rig::with(self.session.settings.clone());
-        copy.ids = Counter(1_000_000);
-        copy.now = self.now;
+    pub fn fork(&self) -> Rig<L> {
         let mut state = State::new(Seconds(1000));
-        for record in self.log.records.values() {
+        let records = self.log.all();
+        for record in &records {
             state.apply(record);
         }
-        copy.log = self.log.clone();
-        copy.appended = self.log.records.values().cloned().collect();
+        let mut copy = Rig::on(L::copy(&records, &state), self.session.settings.clone());
+        copy.ids = Counter(1_000_000);
+        copy.now = self.now;
+        copy.appended = records;
         copy.session = Session::load(copy.session.id, copy.session.settings, state, Vec::new());
         copy.step(Input::Forked).unwrap();
         copy
     }
 
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.seen.extend(self.session.publish(&[], &self.log).unwrap());
     }
 
-    fn save(&mut self) {
-        if let Phase::Sampling { at, .. } = &self.session.state.phase {
-            self.checkpoint = (*at, self.session.open_items().to_vec());
-        }
+    pub fn save(&mut self) {
+        self.log.checkpoint(&self.session.state, self.session.open_items());
     }
 
-    fn say(&mut self, text: &str) -> Answer {
+    pub fn say(&mut self, text: &str) -> Answer {
         self.step(Input::Message(posted(text, &[]))).unwrap()
     }
 
-    fn say_with(&mut self, text: &str, tools: &[&str]) -> Answer {
+    pub fn say_with(&mut self, text: &str, tools: &[&str]) -> Answer {
         self.step(Input::Message(posted(text, tools))).unwrap()
     }
 
-    fn model(&mut self, events: Vec<ModelEvent>) {
+    pub fn model(&mut self, events: Vec<ModelEvent>) {
         let at = self.request.expect("a model request is open");
         self.step(Input::Model { at, events }).unwrap();
     }
 
-    fn steer(&mut self, text: &str, tools: &[&str]) -> Answer {
+    pub fn steer(&mut self, text: &str, tools: &[&str]) -> Answer {
         self.step(Input::Message(Posted { on_busy: OnBusy::Steer, ..posted(text, tools) })).unwrap()
     }
 
-    fn give(&mut self, call_id: &str, output: &str) -> Result<Answer, Rejected> {
+    pub fn give(&mut self, call_id: &str, output: &str) -> Result<Answer, Rejected> {
         self.step(Input::Output(Given { call_id: CallId(call_id.into()), output: json!(output), is_error: false }))
     }
 
-    fn interrupt(&mut self) -> Answer {
+    pub fn interrupt(&mut self) -> Answer {
         self.step(Input::Interrupt { response_id: None }).unwrap()
     }
 
     /// What was published so far, in short. Forgets it.
-    fn heard(&mut self) -> Vec<String> {
+    pub fn heard(&mut self) -> Vec<String> {
         self.seen.drain(..).map(|event| short(&event)).collect()
     }
 }
@@ -259,7 +330,7 @@ fn parked() -> Rig {
     rig
 }
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings {
         model: "m".into(),
         client_tools: Vec::new(),
@@ -273,7 +344,7 @@ fn settings() -> Settings {
     }
 }
 
-fn posted(text: &str, tools: &[&str]) -> Posted {
+pub fn posted(text: &str, tools: &[&str]) -> Posted {
     let tool = |name: &&str| Tool {
         name: (*name).into(),
         description: None,
@@ -290,40 +361,40 @@ fn posted(text: &str, tools: &[&str]) -> Posted {
     }
 }
 
-fn text(text: &str) -> ModelEvent {
+pub fn text(text: &str) -> ModelEvent {
     ModelEvent::Text { kind: PartKind::Text, fresh: false, text: text.into() }
 }
 
-fn arguments(text: &str) -> ModelEvent {
+pub fn arguments(text: &str) -> ModelEvent {
     ModelEvent::Text { kind: PartKind::Arguments, fresh: false, text: text.into() }
 }
 
-fn call(id: &str, name: &str) -> ModelEvent {
+pub fn call(id: &str, name: &str) -> ModelEvent {
     ModelEvent::Call { provider_id: id.into(), name: name.into() }
 }
 
-fn close() -> ModelEvent {
+pub fn close() -> ModelEvent {
     ModelEvent::Close { payload: None }
 }
 
-fn done() -> ModelEvent {
+pub fn done() -> ModelEvent {
     ModelEvent::Finish {
         reason: Finish::Done,
         usage: Usage { input_tokens: 2, output_tokens: 1, total_tokens: 3, ..Usage::default() },
     }
 }
 
-fn failed(code: &str, retryable: bool) -> ModelFailure {
+pub fn failed(code: &str, retryable: bool) -> ModelFailure {
     let failure = Failure { code: code.into(), message: "it went wrong".into() };
     ModelFailure { failure, retryable, retry_after_seconds: None }
 }
 
-fn data(event: &Event) -> Value {
+pub fn data(event: &Event) -> Value {
     serde_json::from_str(&event.data).unwrap()
 }
 
 /// `status running`, `output_text.delta hello`, `output_item.done function_call action_required`, …
-fn short(event: &Event) -> String {
+pub fn short(event: &Event) -> String {
     let data = data(event);
     let item = |key: &str| data["item"][key].as_str().unwrap_or_default().to_string();
     let kind = event.kind.strip_prefix("response.").unwrap_or(event.kind);

@@ -1,0 +1,5 @@
+//! The store as it is, over an SQLite in memory.
+
+mod busy;
+mod laws;
+mod sqlite;
