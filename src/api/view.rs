@@ -30,11 +30,11 @@ impl Reply {
     }
 }
 
-/// The snapshot, without items.
+/// The snapshot, with items in the form of `nested` and whether there are older ones.
 pub fn snapshot(
     info: &SessionInfo,
     session: &Session,
-    items: Vec<Value>,
+    (items, older): (Vec<Value>, bool),
     pending: &[Item],
     subscribers: usize,
 ) -> Value {
@@ -68,7 +68,8 @@ pub fn snapshot(
         "active_response_id": state.turn().map(|turn| &turn.head.response_id),
         "last_response": last, "last_task_error": state.last_error(),
         "pending_tool_calls": calls.collect::<Vec<_>>(), "queue": queue.collect::<Vec<_>>(),
-        "usage": state.usage, "cursor": session.begin().text(&session.id), "subscribers": subscribers, "items": items,
+        "usage": state.usage, "cursor": session.begin().text(&session.id), "subscribers": subscribers,
+        "items": items, "items_has_more": older,
     })
 }
 

@@ -15,6 +15,7 @@ mod js;
 mod listing;
 mod model;
 mod object;
+mod pages;
 mod poll;
 mod reads;
 mod router;

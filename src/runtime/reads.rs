@@ -12,6 +12,8 @@ use crate::sse;
 
 /// The most that a subscriber is sent when it attaches, in bytes; what it missed beyond that comes in pages.
 const PAGE: usize = 256 * 1024;
+/// The most that a page of items holds, in bytes of their bodies.
+const ITEMS_PAGE: usize = 4 * 1024 * 1024;
 /// The most that a page of events holds, in bytes.
 const EVENTS_PAGE: usize = 4 * 1024 * 1024;
 
@@ -28,17 +30,24 @@ impl Driver {
     pub fn snapshot(&self, query: &SnapshotQuery) -> Result<Reply, Error> {
         self.flush();
         self.read(|live| {
-            let mut items = Vec::new();
+            let (mut items, mut older) = (Vec::new(), false);
             if query.include_items {
                 let list = ItemsQuery { limit: query.item_limit, after: None, before: None, descending: true };
-                let (page, _) = self.page(live, &list)?;
+                let page;
+                (page, older) = self.page(live, &list)?;
                 items = page.iter().rev().map(|(item, status)| api::nested(item, *status)).collect();
             }
             let calls = live.session.state.open_calls().iter();
             let pending = calls.map(|call| self.store.item(call.seq)).collect::<Result<Vec<Item>, _>>()?;
             Ok(Reply::json(
                 200,
-                &api::snapshot(&live.info, &live.session, items, &pending, self.state.get_websockets().len()),
+                &api::snapshot(
+                    &live.info,
+                    &live.session,
+                    (items, older),
+                    &pending,
+                    self.state.get_websockets().len(),
+                ),
             ))
         })
     }
@@ -96,18 +105,16 @@ impl Driver {
         let (after, before) = (place(&query.after, "after")?, place(&query.before, "before")?);
         let (low, high) = if query.descending { (before, after) } else { (after, before) };
         let range = Range { low, high, descending: query.descending };
-        let want = query.limit + 1;
-        let mut page = Vec::new();
+        let mut page =
+            ItemsPage { items: Vec::new(), room: Room { items: query.limit, bytes: ITEMS_PAGE }, more: false };
         if query.descending {
-            self.queued(live, &range, want, &mut page)?;
-            self.logged(live, &range, want, &mut page)?;
+            self.queued(live, &range, &mut page)?;
+            self.logged(live, &range, &mut page)?;
         } else {
-            self.logged(live, &range, want, &mut page)?;
-            self.queued(live, &range, want, &mut page)?;
+            self.logged(live, &range, &mut page)?;
+            self.queued(live, &range, &mut page)?;
         }
-        let more = page.len() > query.limit;
-        page.truncate(query.limit);
-        Ok((page, more))
+        Ok((page.items, page.more))
     }
 
     /// Where an item is.
@@ -122,15 +129,9 @@ impl Driver {
         })
     }
 
-    /// Adds items of the log until the page has `want`.
-    fn logged(
-        &self,
-        live: &Live,
-        range: &Range,
-        want: usize,
-        page: &mut Vec<(Item, Status)>,
-    ) -> Result<(), Error> {
-        if !live.session.state.has_records() {
+    /// Adds items of the log until the page is full.
+    fn logged(&self, live: &Live, range: &Range, page: &mut ItemsPage) -> Result<(), Error> {
+        if !live.session.state.has_records() || page.more {
             return Ok(());
         }
         let mut beyond = match if range.descending { range.high } else { range.low } {
@@ -139,18 +140,22 @@ impl Driver {
             Some(Place::Queue(_)) | None => None,
         };
         let mut found = Vec::new();
-        while page.len() + found.len() < want {
-            let missing = want.saturating_sub(page.len() + found.len());
-            let items = self.store.items(beyond, range.descending, missing)?;
-            let more = items.len() == missing;
-            beyond = items.last().map(|(last, _)| *last);
-            found.extend(items.into_iter().filter(|(seq, _)| range.holds(Place::Log(*seq))));
+        'log: loop {
+            let Room { items, bytes } = page.room;
+            let (read, more) = self.store.items(beyond, range.descending, items + 1, bytes)?;
+            beyond = read.last().map(|(last, _)| *last);
+            for (seq, item) in read {
+                if !range.holds(Place::Log(seq)) || !page.admits(&item) {
+                    break 'log;
+                }
+                found.push((seq, item));
+            }
             if !more {
                 break;
             }
         }
         let cancelled = self.cancelled(&found)?;
-        page.extend(found.into_iter().map(|(_, item)| {
+        page.items.extend(found.into_iter().map(|(_, item)| {
             let status = status(&item, live, &cancelled);
             (item, status)
         }));
@@ -178,24 +183,51 @@ impl Driver {
         Ok(cancelled)
     }
 
-    /// Adds messages that wait until the page has `want`.
-    fn queued(
-        &self,
-        live: &Live,
-        range: &Range,
-        want: usize,
-        page: &mut Vec<(Item, Status)>,
-    ) -> Result<(), Error> {
+    /// Adds messages that wait until the page is full.
+    fn queued(&self, live: &Live, range: &Range, page: &mut ItemsPage) -> Result<(), Error> {
         let mut waiting: Vec<_> = live.session.state.queue.iter().enumerate().collect();
         if range.descending {
             waiting.reverse();
         }
-        for (n, message) in waiting {
-            if page.len() < want && range.holds(Place::Queue(n)) {
-                page.push((self.store.item(message.seq)?, Status::Queued));
+        for (_, message) in waiting.into_iter().filter(|(n, _)| range.holds(Place::Queue(*n))) {
+            if page.more {
+                break;
+            }
+            let item = self.store.item(message.seq)?;
+            if page.admits(&item) {
+                page.items.push((item, Status::Queued));
             }
         }
         Ok(())
+    }
+}
+
+/// A page of items that is being read.
+struct ItemsPage {
+    items: Vec<(Item, Status)>,
+    room: Room,
+    /// Whether something did not fit any more.
+    more: bool,
+}
+
+/// What still fits.
+#[derive(Clone, Copy)]
+struct Room {
+    items: usize,
+    bytes: usize,
+}
+
+impl ItemsPage {
+    /// Takes the room that the next item needs. The first one always fits.
+    fn admits(&mut self, item: &Item) -> bool {
+        let size = item.body.len() + 256;
+        let first = self.room.bytes == ITEMS_PAGE;
+        if self.room.items == 0 || (size > self.room.bytes && !first) {
+            self.more = true;
+            return false;
+        }
+        self.room = Room { items: self.room.items - 1, bytes: self.room.bytes.saturating_sub(size) };
+        true
     }
 }
 

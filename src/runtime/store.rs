@@ -15,17 +15,16 @@ use serde_json::Value;
 
 use super::answers::Answers;
 use super::cache::{Recent, Shown};
-use super::rows::{COLUMN, Database, ROW, Row, Sql, number, text};
+use super::rows::{Database, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
-use crate::provider::{ContextLine, ContextPart};
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, ResponseId, Role, Seq, SessionId, Source,
-    Started, State, Status, Unreadable,
+    CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, Role, Seq, SessionId, Source, Started, State,
+    Status, Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
-const CHUNK: usize = 1_000_000;
+pub(super) const CHUNK: usize = 1_000_000;
 /// Columns of a record's row, and the rows that one statement writes, besides some that are kept: SQLite binds at most 100
 /// values on this platform.
 const COLUMNS: usize = 10;
@@ -72,7 +71,7 @@ pub struct Store<D = Sql> {
     /// Answers that were given under a key.
     pub answers: Answers<D>,
     recent: Rc<RefCell<Recent>>,
-    shown: Rc<RefCell<Shown>>,
+    pub(super) shown: Rc<RefCell<Shown>>,
 }
 
 /// What is loaded when an object wakes: some small rows, however long the transcript is.
@@ -204,36 +203,6 @@ impl<D: Database + Clone> Store<D> {
         if text.len() <= CHECKPOINT { self.insert(&[], &[(place, text)]) } else { Ok(()) }
     }
 
-    /// The transcript as the model is shown it.
-    pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, Unreadable> {
-        let sql =
-            "SELECT l.seq, l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
-            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq";
-        let mut shown = self.shown.borrow_mut();
-        let rows = self.sql.joined(sql, vec![number(shown.upto.0)])?;
-        let more = rows.split(ROW).filter(|row| !row.is_empty()).map(|row| self.line(row));
-        Ok(shown.extend(more.collect::<Result<_, _>>()?))
-    }
-
-    /// A line of the context and its place, from the columns seq, part, body's seq, chunks, body.
-    fn line(&self, row: &str) -> Result<(Seq, ContextLine), Unreadable> {
-        let unreadable = || Unreadable::Storage("a line of the context cannot be read".into());
-        let number = |text: &str| text.parse().map_err(|_| unreadable());
-        let mut columns = row.splitn(5, COLUMN);
-        let mut next = || columns.next().ok_or_else(unreadable);
-        let place = Seq(number(next()?)?);
-        let part = match next()? {
-            "user" => ContextPart::User,
-            "assistant" => ContextPart::Assistant,
-            "reasoning" => ContextPart::Reasoning,
-            "call" => ContextPart::Call,
-            "output" => ContextPart::Output,
-            other => return Err(Unreadable::Storage(format!("a record of part {other} is marked as context"))),
-        };
-        let (held, chunks) = (Seq(number(next()?)?), number(next()?)?);
-        Ok((place, ContextLine { part, body: self.body(held, chunks, next()?.to_string())? }))
-    }
-
     /// The message in a record.
     pub fn message(&self, source: Seq) -> Result<Message, Unreadable> {
         match self.record(source)?.entry {
@@ -257,38 +226,6 @@ impl<D: Database + Clone> Store<D> {
             AND json_extract(entry, '$.turn.response_id') = ?";
         let mut rows = self.sql.query(sql, vec![text(response_id)])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
-    }
-
-    /// Up to `limit` items of the transcript beyond a place, in the order asked for. Messages in the queue are not among them.
-    pub fn items(
-        &self,
-        beyond: Option<Seq>,
-        descending: bool,
-        limit: usize,
-    ) -> Result<Vec<(Seq, Item)>, Unreadable> {
-        let (test, order) = if descending { ("<", "DESC") } else { (">", "ASC") };
-        let sql = format!(
-            "SELECT l.seq, CASE WHEN l.held > 0 THEN json_extract(l.entry, '$.turn.response_id') END,
-                COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.entry, l.entry),
-                COALESCE(q.body, l.body) FROM log l LEFT JOIN log q ON q.seq = l.held
-             WHERE l.listed = 1 AND l.seq {test} ? ORDER BY l.seq {order} LIMIT ?"
-        );
-        let edge = if descending { Seq((1 << 53) - 1) } else { Seq(0) };
-        let args = vec![number(beyond.unwrap_or(edge).0), number(limit as u64)];
-        let mut items = Vec::new();
-        for mut row in self.sql.query(&sql, args)? {
-            let place = Seq(row.number().unwrap_or(0));
-            let turn = row.text();
-            let record = self.read(&mut row)?;
-            if let Some(item) = record.entry.item() {
-                let mut item = item.clone();
-                if !turn.is_empty() {
-                    item.response_id = ResponseId(turn); // it may have missed the one that it was to join
-                }
-                items.push((place, item));
-            }
-        }
-        Ok(items)
     }
 
     /// Where an item of the transcript stands.
@@ -367,45 +304,21 @@ impl<D: Database + Clone> Store<D> {
             body.filter(|_| chunks.is_empty()).into(),
         ])
     }
-
-    /// A record from the columns seq, chunks, entry, body.
-    fn read(&self, row: &mut Row) -> Result<Record, Unreadable> {
-        let seq = Seq(row.number().unwrap_or(0));
-        let chunks = row.number().unwrap_or(0);
-        let mut entry: Entry = json::read(&row.text()).map_err(|e| Unreadable::Corrupt(seq, e.to_string()))?;
-        let body = row.text();
-        if let Some(item) = entry.item_mut() {
-            item.body = self.body(seq, chunks, body)?;
-        }
-        Ok(Record { seq, entry })
-    }
-
-    fn body(&self, seq: Seq, chunks: u64, kept: String) -> Result<String, Unreadable> {
-        if chunks == 0 {
-            return Ok(kept);
-        }
-        let rows = self.sql.query("SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])?;
-        Ok(rows.into_iter().map(|mut row| row.text()).collect())
-    }
 }
 
 impl<D: Database + Clone> Log for Store<D> {
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
-        if let Some(recent) = self.recent.borrow().records(from, limit) {
-            return Ok(recent);
+        match self.recent.borrow().records(from, limit) {
+            Some(recent) => Ok(recent),
+            None => self.page(from, limit),
         }
-        let sql = "SELECT seq, chunks, entry, body FROM log WHERE seq >= ? ORDER BY seq LIMIT ?";
-        let mut rows = self.sql.query(sql, vec![number(from.0), number(limit as u64)])?;
-        rows.iter_mut().map(|row| self.read(row)).collect()
     }
 
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
         let Some(call) = self.place_of_call(call_id)? else { return Ok(None) };
-        let sql = "SELECT seq, chunks, entry, body FROM log
-            WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
+        let sql = "SELECT seq FROM log WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
-        let record = rows.first_mut().map(|row| self.read(row)).transpose()?;
-        Ok(record.and_then(|record| record.entry.item().cloned()))
+        rows.first_mut().and_then(Row::number).map(|seq| self.item(Seq(seq))).transpose()
     }
 
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {

@@ -8,7 +8,8 @@ use super::{CallId, Item, Seq, Status};
 
 /// The records of a session, as storage has them.
 pub trait Log {
-    /// Up to `limit` records from place `from` on, in order.
+    /// Up to `limit` records from place `from` on, in order: as many as have about a megabyte, but at least one if there is
+    /// any. Fewer than `limit` do not mean that there are no more.
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable>;
 
     /// The output that a call got.

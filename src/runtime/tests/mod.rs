@@ -2,4 +2,5 @@
 
 mod busy;
 mod laws;
+mod pages;
 mod sqlite;

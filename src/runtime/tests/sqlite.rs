@@ -16,12 +16,18 @@ pub struct Memory {
     connection: Rc<Connection>,
     /// Rows that queries have returned.
     pub returned: Rc<Cell<usize>>,
+    /// Queries that have been made.
+    pub queries: Rc<Cell<usize>>,
 }
 
 impl Memory {
     /// An empty one.
     pub fn new() -> Self {
-        Self { connection: Rc::new(Connection::open_in_memory().unwrap()), returned: Rc::default() }
+        Self {
+            connection: Rc::new(Connection::open_in_memory().unwrap()),
+            returned: Rc::default(),
+            queries: Rc::default(),
+        }
     }
 
     fn rows(&self, query: &str, args: Vec<Value>) -> Result<Vec<Vec<Value>>, Unreadable> {
@@ -32,6 +38,7 @@ impl Memory {
         while let Some(row) = rows.next().map_err(failed)? {
             found.push((0..columns).map(|n| value(row.get_ref(n).unwrap())).collect());
         }
+        self.queries.set(self.queries.get() + 1);
         self.returned.set(self.returned.get() + found.len());
         Ok(found)
     }

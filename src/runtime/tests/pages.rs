@@ -1,0 +1,106 @@
+//! No page holds more than its budget, and a small one costs one query.
+
+use super::laws::{Checked, id, info};
+use super::sqlite;
+use crate::runtime::pages::PAGE;
+use crate::runtime::store::Store;
+use crate::session::tests::{Rig, TestLog, call, close, done, settings};
+use crate::session::{
+    Cursor, Entry, Item, ItemId, Kind, Log, Record, ResponseId, Role, Seconds, Seq, State, Status,
+};
+
+fn record(seq: u64, body: &str) -> Record {
+    let item = Item {
+        id: ItemId(format!("item_{seq}")),
+        response_id: ResponseId("resp_1".into()),
+        created_at: Seconds(1),
+        status: Status::Completed,
+        kind: Kind::Message { role: Role::User },
+        body: body.into(),
+    };
+    Record { seq: Seq(seq), entry: Entry::Seeded { item } }
+}
+
+/// A log whose records have bodies of these sizes, not of ASCII only.
+fn log(sizes: &[usize]) -> (Store<sqlite::Memory>, Vec<Record>) {
+    let bodies = sizes.iter().map(|size| "ü".repeat(size / 2));
+    let records: Vec<Record> = (1..).zip(bodies).map(|(seq, body)| record(seq, &body)).collect();
+    let store = Store::new(sqlite::Memory::new());
+    store.create(&id(), &info(), &State::new(Seconds(1)), &records).unwrap();
+    (Store::new(store.sql), records)
+}
+
+#[test]
+fn a_page_of_records_is_bounded_in_bytes() {
+    for size in [10, 20_000, 300_000, 900_000, 1_300_000, 3_000_000] {
+        let (store, records) = log(&[size; 9]);
+        let (mut from, mut read) = (Seq(0), Vec::new());
+        loop {
+            let page = store.records(from, 64).unwrap();
+            let Some(last) = page.last() else { break };
+            from = last.seq.plus(1);
+            let held: usize = page.iter().map(|record| record.entry.item().unwrap().body.len()).sum();
+            assert!(held <= PAGE || page.len() == 1, "{held} bytes in a page");
+            assert!(page.len() == 9 || held + size > PAGE / 2 || from == Seq(10), "a page of {held} bytes");
+            read.extend(page);
+        }
+        assert_eq!(read, records, "records of {size} bytes");
+    }
+}
+
+#[test]
+fn a_page_of_items_is_bounded_in_bytes_in_both_directions() {
+    let (store, records) = log(&[10, 2_500_000, 20_000, 600_000, 600_000, 10, 600_000, 10]);
+    let items: Vec<Item> = records.iter().map(|record| record.entry.item().unwrap().clone()).collect();
+    for (descending, count) in [(false, [1, 1, 4, 2]), (true, [4, 2, 1, 1])] {
+        let (mut beyond, mut read, mut pages) = (None, Vec::new(), Vec::new());
+        loop {
+            let (page, more) = store.items(beyond, descending, 64, 1_300_000).unwrap();
+            pages.push(page.len());
+            beyond = page.last().map(|(seq, _)| *seq);
+            read.extend(page.into_iter().map(|(_, item)| item));
+            if !more {
+                break;
+            }
+        }
+        if descending {
+            read.reverse();
+        }
+        assert_eq!(read, items);
+        assert_eq!(pages, count, "descending: {descending}");
+    }
+}
+
+#[test]
+fn small_records_cost_one_query_and_large_ones_are_only_read_if_they_fit() {
+    let (store, _) = log(&[100; 40]);
+    store.records(Seq(0), 64).unwrap();
+    assert_eq!((store.sql.returned.take(), store.sql.queries.take()), (40, 1));
+    let (store, _) = log(&[700_000; 40]);
+    store.records(Seq(0), 64).unwrap();
+    assert_eq!(store.sql.queries.take(), 2, "one for the sizes, one for the first body");
+    let (store, _) = log(&[3_000_000; 3]);
+    store.records(Seq(0), 64).unwrap();
+    assert!(store.sql.queries.take() <= 3);
+}
+
+#[test]
+fn a_replay_in_pages_of_large_records_is_whole() {
+    let mut rig = Rig::on(Checked::create(), settings());
+    rig.say_with("go", &["look"]);
+    for n in 0..4 {
+        let id = format!("c{n}");
+        rig.model(vec![call(&id, "look"), close(), done()]);
+        rig.give(&id, &"x".repeat(400_000)).unwrap();
+    }
+    let (mut from, mut kinds) = (Cursor::START, Vec::new());
+    loop {
+        let page = rig.session.replay(from, 100_000, &rig.log).unwrap();
+        kinds.extend(page.events.iter().map(|event| event.kind));
+        from = page.cursor;
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(kinds, rig.seen.iter().map(|event| event.kind).collect::<Vec<_>>());
+}
