@@ -107,7 +107,7 @@ impl<'a> Feed<'a> {
                         if item.status == Status::Completed { Status::Completed } else { Status::Cancelled };
                     self.item("response.output_item.done", *index, || call.show(status));
                 }
-                self.item("response.output_item.done", *index, || item.show(item.status));
+                self.item("response.output_item.done", *index, || item.show_cut(item.status));
                 if *resumes {
                     self.status(SessionStatus::Running);
                 }
@@ -174,7 +174,7 @@ impl<'a> Feed<'a> {
             r#type: kind,
             session_id: session,
             conversation_id: session,
-            data: Consumed { item_id: &item.id, r#type: item.type_name(), data: item.data() },
+            data: Consumed { item_id: &item.id, r#type: item.type_name(), data: item.data_cut() },
         });
     }
 

@@ -13,6 +13,12 @@ use crate::json;
 /// Where an output's body says that it tells why the tool failed.
 pub const IS_ERROR: &str = "is_error";
 
+/// Where an item says that this is not all of it.
+const TRUNCATED: &str = "truncated";
+
+/// The most that an event holds of what a client posted, in bytes. All of it is among the session's items.
+pub const STREAMED: usize = 256 * 1024;
+
 /// One unit of the transcript.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Item {
@@ -141,14 +147,81 @@ impl Item {
 
     /// The item as clients see it, in the flat form, with `status` in place of its own.
     pub fn show(&self, status: Status) -> Value {
+        self.with(status, self.data())
+    }
+
+    /// The same, as the stream has room for it: see `data_cut`.
+    pub fn show_cut(&self, status: Status) -> Value {
+        self.with(status, self.data_cut())
+    }
+
+    /// The item without its content.
+    pub fn reference(&self, status: Status) -> Value {
+        let mut data = json!({TRUNCATED: true});
+        match &self.kind {
+            Kind::FunctionCall { call_id, name } => {
+                data = json!({"call_id": call_id, "name": name, TRUNCATED: true});
+            }
+            Kind::FunctionCallOutput { call_id } => data = json!({"call_id": call_id, TRUNCATED: true}),
+            Kind::Message { .. } | Kind::Reasoning | Kind::Error => {}
+        }
+        self.with(status, data)
+    }
+
+    /// The keys of the item's type, with at most `STREAMED` bytes of what a client posted. A text is cut between two
+    /// characters; of a list those parts are kept that fit whole.
+    pub fn data_cut(&self) -> Value {
+        let mut data = self.data();
+        let key = match &self.kind {
+            Kind::Message { role: Role::User } => "content",
+            Kind::FunctionCallOutput { .. } => "output",
+            Kind::Message { role: Role::Assistant }
+            | Kind::Reasoning
+            | Kind::FunctionCall { .. }
+            | Kind::Error => {
+                return data;
+            }
+        };
+        if self.body.len() > STREAMED
+            && let Some(data) = data.as_object_mut()
+            && data.get_mut(key).is_some_and(cut)
+        {
+            data.insert(TRUNCATED.into(), true.into());
+        }
+        data
+    }
+
+    fn with(&self, status: Status, data: Value) -> Value {
         let mut shown = json!({
             "id": self.id, "type": self.type_name(), "status": status,
             "response_id": self.response_id, "created_at": self.created_at,
         });
-        if let (Some(shown), Value::Object(data)) = (shown.as_object_mut(), self.data()) {
+        if let (Some(shown), Value::Object(data)) = (shown.as_object_mut(), data) {
             shown.extend(data);
         }
         shown
+    }
+}
+
+/// Cuts a content down to `STREAMED` bytes. Whether there was more.
+fn cut(content: &mut Value) -> bool {
+    match content {
+        Value::String(text) if text.len() > STREAMED => {
+            text.truncate(text.floor_char_boundary(STREAMED));
+            true
+        }
+        Value::Array(parts) => {
+            let (count, mut room) = (parts.len(), STREAMED);
+            parts.retain(|part| match room.checked_sub(part.to_string().len()) {
+                Some(rest) => {
+                    room = rest;
+                    true
+                }
+                None => false,
+            });
+            parts.len() < count
+        }
+        _ => false,
     }
 }
 

@@ -1,10 +1,13 @@
 //! Reading the log. The core reads it only where the small state does not suffice: answers to old calls, and replays.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::entry::{Entry, Record};
 use super::{CallId, Item, Seq, Status};
+
+/// The most that the event at a turn's end holds of the turn's items, in bytes of their bodies.
+pub const OUTPUT: usize = 1024 * 1024;
 
 /// The records of a session, as storage has them.
 pub trait Log {
@@ -29,36 +32,53 @@ pub trait Log {
         self.record(seq)?.entry.item().cloned().ok_or(Unreadable::Missing(seq))
     }
 
-    /// The output items of a turn that lies between two places, as clients see them.
+    /// The output items of a turn that lies between two places, as clients see them, in the order of their places. Whole are
+    /// those that fit into `OUTPUT` together, earlier ones first; the others are references.
     fn outputs(&self, from: Seq, to: Seq) -> Result<Vec<Value>, Unreadable> {
-        let mut shown: Vec<(Seq, Item, Status)> = Vec::new();
+        let mut shown: Vec<(Seq, Value)> = Vec::new();
+        let mut room = OUTPUT;
+        let mut show = |item: &Item| match room.checked_sub(item.body.len()) {
+            Some(rest) => {
+                room = rest;
+                item.show(item.status)
+            }
+            None => item.reference(item.status),
+        };
         let mut next = from;
         loop {
             let records = self.records(next, 64)?;
             let Some(last) = records.last() else { break };
             next = last.seq.plus(1);
-            for record in records.into_iter().filter(|record| record.seq < to) {
-                match record.entry {
-                    Entry::Output { item, context: true, .. } => {
-                        let status = item.status;
-                        shown.push((record.seq, item, status));
-                    }
+            for record in records.iter().filter(|record| record.seq < to) {
+                match &record.entry {
+                    Entry::Output { item, context: true, .. } => shown.push((record.seq, show(item))),
                     Entry::Answered { item, call, .. } => {
                         let cancelled = item.status != Status::Completed;
-                        if let Some(call) = shown.iter_mut().find(|(seq, ..)| *seq == call && cancelled) {
-                            call.2 = Status::Cancelled;
+                        if let Some((_, call)) = shown.iter_mut().find(|(seq, _)| seq == call && cancelled)
+                            && let Some(status) = call.get_mut("status")
+                        {
+                            *status = json!(Status::Cancelled);
                         }
-                        let status = item.status;
-                        shown.push((record.seq, item, status));
+                        shown.push((record.seq, show(item)));
                     }
-                    _ => {}
+                    Entry::Output { .. }
+                    | Entry::Seeded { .. }
+                    | Entry::Queued(_)
+                    | Entry::Withdrawn { .. }
+                    | Entry::Steered { .. }
+                    | Entry::Started(_)
+                    | Entry::Called { .. }
+                    | Entry::Noted { .. }
+                    | Entry::Dropped { .. }
+                    | Entry::Retried { .. }
+                    | Entry::Ended { .. } => {}
                 }
             }
             if next >= to {
                 break;
             }
         }
-        Ok(shown.into_iter().map(|(_, item, status)| item.show(status)).collect())
+        Ok(shown.into_iter().map(|(_, item)| item).collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! A session under test: the machine, a log, a clock that is turned by hand, and ids that count.
 
 mod dialects;
+mod large;
 pub(crate) mod laws;
 mod life;
 mod queue;
