@@ -26,8 +26,10 @@ pub fn binding(env: &Env) -> Option<Ai> {
 }
 
 /// Asks a model.
-pub async fn run(binding: &Ai, run: &Run) -> Result<Response, JsValue> {
+pub async fn run(binding: &Ai, run: Run) -> Result<Response, JsValue> {
     let (input, options) = (js_sys::JSON::parse(&run.input)?, js_sys::JSON::parse(&run.options)?);
-    let answer = JsFuture::from(binding.run(&run.model, &input, &options)?).await?;
+    let asked = binding.run(&run.model, &input, &options)?;
+    drop((run, input)); // they may be large, and the model may think for long
+    let answer = JsFuture::from(asked).await?;
     answer.dyn_into().map_err(|_| "the binding AI gave no response".into())
 }

@@ -69,6 +69,11 @@ impl Shown {
     /// The most that is kept, in bytes of bodies.
     const SIZE: usize = 1024 * 1024;
 
+    /// The bytes of bodies that are kept.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Takes what has come since, and gives all of it.
     pub fn extend(&mut self, more: Vec<(Seq, ContextLine)>) -> Rc<Vec<ContextLine>> {
         if let Some((last, _)) = more.last() {

@@ -14,11 +14,12 @@ use worker::{AbortSignal, Delay};
 
 use super::driver::Driver;
 use super::js::{self, Chunks};
+use super::pages::{CONTEXT, NoContext};
 use super::{ai, clock, router};
 use crate::config::{Config, Patience};
 use crate::json;
 use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
-use crate::session::{Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
+use crate::session::{Failure, Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
 /// The most of an error answer that is read, in bytes.
 const ERROR_BODY: usize = 64 * 1024;
@@ -54,7 +55,7 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
         Way::Asked(asked, decoder) => {
             let Patience { first_byte, idle, total } = config.patience;
             let silence = Silence::new(first_byte);
-            let mut asking = pin!(ask(&driver, at, &asked, decoder, &silence, idle).fuse());
+            let mut asking = pin!(ask(&driver, at, asked, decoder, &silence, idle).fuse());
             let mut overdue = pin!(silence.overdue(idle, total).fuse());
             futures::select_biased! {
                 result = asking => result,
@@ -74,7 +75,11 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unre
     driver.with_request(at, |live, _| {
         let state = &live.session.state;
         let Phase::Sampling { turn, .. } = &state.phase else { return Err(Unreadable::Missing(at)) };
-        let context = driver.store.context()?;
+        let context = match driver.store.context() {
+            Ok(context) => context,
+            Err(NoContext::Unreadable(e)) => return Err(e),
+            Err(NoContext::TooLarge(size)) => return Ok(Way::Scripted(Err(too_long(size)), Duration::ZERO)),
+        };
         let agent = &live.info.agent;
         // The newest definition of a tool counts.
         let mut tools: Vec<Tool> = Vec::new();
@@ -116,6 +121,15 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unre
             },
         })
     })
+}
+
+/// A transcript that is too large to be shown to any model. It only grows, so asking again would not help.
+fn too_long(size: usize) -> ModelFailure {
+    let message = format!(
+        "the transcript has {size} bytes, the limit is {CONTEXT}; start a new session, or fork this one from an earlier response"
+    );
+    let failure = Failure { code: "context_length_exceeded".into(), message };
+    ModelFailure { failure, retryable: false, retry_after_seconds: None }
 }
 
 fn add_new(tools: &mut Vec<Tool>, more: impl IntoIterator<Item = Tool>) {
@@ -165,7 +179,7 @@ impl Silence {
 async fn ask(
     driver: &Rc<Driver>,
     at: Seq,
-    asked: &Ask,
+    asked: Ask,
     mut decoder: Box<dyn provider::Decoder>,
     silence: &Silence,
     idle: Duration,
@@ -268,14 +282,16 @@ extern "C" {
 }
 
 /// Sends a request. `worker` would make a whole request first, which the platform copies once more.
-async fn send(wire: &WireRequest, signal: &AbortSignal) -> Result<Response, JsValue> {
+async fn send(wire: WireRequest, signal: &AbortSignal) -> Result<Response, JsValue> {
     let headers: Map<String, Value> =
         wire.headers.iter().map(|(name, value)| (name.to_string(), value.as_str().into())).collect();
     // A redirect would take the key along.
     let init = js::object(&json!({"method": "POST", "headers": headers, "redirect": "manual"}))?;
     js_sys::Reflect::set(&init, &"body".into(), &js_sys::Uint8Array::from(wire.body.as_bytes()))?;
     js_sys::Reflect::set(&init, &"signal".into(), signal)?;
-    JsFuture::from(fetch(&wire.url, &init)?).await.map(JsCast::unchecked_into)
+    let sent = fetch(&wire.url, &init)?;
+    drop(wire); // the platform has a copy, and the model may think for long
+    JsFuture::from(sent).await.map(JsCast::unchecked_into)
 }
 
 async fn error_body(answer: &Response, limit: Duration) -> String {

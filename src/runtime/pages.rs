@@ -5,11 +5,13 @@
 
 use std::rc::Rc;
 
+use thiserror::Error;
+
 use super::rows::{COLUMN, Database, ROW, Row, number};
-use super::store::{CHUNK, Store};
+use super::store::Store;
 use crate::json;
 use crate::provider::{ContextLine, ContextPart};
-use crate::session::{Entry, Item, Record, ResponseId, Seq, Unreadable};
+use crate::session::{Entry, Item, Message, Record, ResponseId, Seq, Source, Started, Unreadable};
 
 /// The largest record, in bytes, that a query returns with others.
 const INLINE: usize = 16 * 1024;
@@ -18,12 +20,33 @@ const ROWS: usize = 64;
 /// The most that a page of records holds, in bytes. One record may go beyond it.
 pub const PAGE: usize = 1024 * 1024;
 
+/// The most that the model is shown, in bytes of bodies. A request is made of it in memory, in up to five copies.
+pub const CONTEXT: usize = 16 * 1024 * 1024;
+/// The most lines of the context that one query returns.
+const LINES: usize = 256;
+
+/// The model cannot be shown the transcript.
+#[derive(Debug, Error)]
+pub enum NoContext {
+    /// The log cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The transcript has that many bytes.
+    #[error("the transcript has {0} bytes, the limit is {CONTEXT}")]
+    TooLarge(usize),
+}
+
 /// The columns that `read` reads, of a record's row, its texts only up to `inline` bytes. `of` names a column of the row.
 fn columns(inline: usize, of: impl Fn(&str) -> String) -> String {
-    let (seq, chunks, entry, body) = (of("seq"), of("chunks"), of("entry"), of("body"));
-    let size = format!("octet_length({entry}) + COALESCE(octet_length({body}), 0) + {chunks} * {CHUNK}");
-    let text = |text: &str| format!("CASE WHEN {size} <= {inline} THEN {text} END");
-    format!("{size}, {seq}, {chunks}, {}, {}", text(&entry), text(&body))
+    let (seq, size, entry, body) = (of("seq"), of("size"), of("entry"), of("body"));
+    let whole = format!("octet_length({entry}) + {size}");
+    let text = |text: &str| format!("CASE WHEN {whole} <= {inline} THEN {text} END");
+    format!("{whole}, {seq}, {size}, {}, {}", text(&entry), text(&body))
+}
+
+/// A column of the record that holds a row's item: of a message that waited, that is another one.
+fn held(column: &str) -> String {
+    format!("COALESCE(q.{column}, l.{column})")
 }
 
 impl<D: Database + Clone> Store<D> {
@@ -32,10 +55,10 @@ impl<D: Database + Clone> Store<D> {
         let columns = columns(if limit == 1 { PAGE } else { INLINE }, str::to_string);
         let sql = format!("SELECT {columns} FROM log WHERE seq >= ? ORDER BY seq LIMIT ?");
         let rows = self.sql.query(&sql, vec![number(from.0), number(limit.min(ROWS) as u64)])?;
-        let (mut records, mut held) = (Vec::new(), 0usize);
+        let (mut records, mut bytes) = (Vec::new(), 0usize);
         for mut row in rows {
-            held = held.saturating_add(size(&mut row));
-            if held > PAGE && !records.is_empty() {
+            bytes = bytes.saturating_add(size_of(&mut row));
+            if bytes > PAGE && !records.is_empty() {
                 break;
             }
             records.push(self.read(&mut row)?);
@@ -53,7 +76,7 @@ impl<D: Database + Clone> Store<D> {
         room: usize,
     ) -> Result<(Vec<(Seq, Item)>, bool), Unreadable> {
         let (test, order) = if descending { ("<", "DESC") } else { (">", "ASC") };
-        let columns = columns(INLINE, |column| format!("COALESCE(q.{column}, l.{column})"));
+        let columns = columns(INLINE, held);
         let sql = format!(
             "SELECT l.seq, CASE WHEN l.held > 0 THEN json_extract(l.entry, '$.turn.response_id') END, {columns}
              FROM log l LEFT JOIN log q ON q.seq = l.held
@@ -63,12 +86,12 @@ impl<D: Database + Clone> Store<D> {
         let limit = limit.min(ROWS);
         let rows = self.sql.query(&sql, vec![number(beyond.unwrap_or(edge).0), number(limit as u64)])?;
         let more = rows.len() == limit;
-        let (mut items, mut held) = (Vec::new(), 0usize);
+        let (mut items, mut bytes) = (Vec::new(), 0usize);
         for mut row in rows {
             let place = Seq(row.number().unwrap_or(0));
             let turn = row.text();
-            held = held.saturating_add(size(&mut row));
-            if held > room && !items.is_empty() {
+            bytes = bytes.saturating_add(size_of(&mut row));
+            if bytes > room && !items.is_empty() {
                 return Ok((items, true));
             }
             let record = self.read(&mut row)?;
@@ -83,21 +106,105 @@ impl<D: Database + Clone> Store<D> {
         Ok((items, more))
     }
 
-    /// The transcript as the model is shown it.
-    pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, Unreadable> {
-        let sql =
-            "SELECT l.seq, l.part, COALESCE(q.seq, l.seq), COALESCE(q.chunks, l.chunks), COALESCE(q.body, l.body)
-            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq";
+    /// The transcript as the model is shown it. What is too large is found out before it is held.
+    pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, NoContext> {
+        let (size, seq, body) = (held("size"), held("seq"), held("body"));
+        let sql = format!(
+            "SELECT l.seq, l.part, {seq}, {size}, CASE WHEN {size} <= {INLINE} THEN {body} END
+            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq LIMIT {LINES}"
+        );
         let mut shown = self.shown.borrow_mut();
-        let rows = self.sql.joined(sql, vec![number(shown.upto.0)])?;
-        let more = rows.split(ROW).filter(|row| !row.is_empty()).map(|row| self.line(row));
-        Ok(shown.extend(more.collect::<Result<_, _>>()?))
+        let mut fits = CONTEXT.saturating_sub(shown.size());
+        let mut more: Vec<(Seq, ContextLine)> = Vec::new();
+        loop {
+            let after = more.last().map_or(shown.upto, |(last, _)| *last);
+            let rows = self.sql.joined(&sql, vec![number(after.0)])?;
+            let mut count = 0usize;
+            for row in rows.split(ROW).filter(|row| !row.is_empty()) {
+                count = count.saturating_add(1);
+                let line = Line::read(row)?;
+                fits = match fits.checked_sub(line.size) {
+                    Some(fits) => fits,
+                    None => return Err(NoContext::TooLarge(self.context_size()?)),
+                };
+                let body = self.body(line.seq, line.size, line.body)?;
+                more.push((line.place, ContextLine { part: line.part, body }));
+            }
+            if count < LINES {
+                return Ok(shown.extend(more));
+            }
+        }
     }
 
-    /// A line of the context and its place, from the columns seq, part, body's seq, chunks, body.
-    fn line(&self, row: &str) -> Result<(Seq, ContextLine), Unreadable> {
+    fn context_size(&self) -> Result<usize, Unreadable> {
+        let size = held("size");
+        let sql = format!("SELECT SUM({size}) FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1");
+        Ok(self.sql.query(&sql, Vec::new())?.first_mut().map_or(0, size_of))
+    }
+
+    /// The message in a record, without its content.
+    pub fn message(&self, source: Seq) -> Result<Message, Unreadable> {
+        let rows = self.sql.query("SELECT entry FROM log WHERE seq = ?", vec![number(source.0)])?;
+        let mut row = rows.into_iter().next().ok_or(Unreadable::Missing(source))?;
+        match entry(source, &row.text())? {
+            Entry::Queued(message) => Ok(message),
+            Entry::Started(Started { source: Source::Message(message), .. }) => Ok(*message),
+            _ => Err(Unreadable::Missing(source)),
+        }
+    }
+
+    /// A record from the columns that follow its size.
+    fn read(&self, row: &mut Row) -> Result<Record, Unreadable> {
+        let seq = Seq(row.number().unwrap_or(0));
+        let size = size_of(row);
+        let (mut text, mut body) = (row.text(), row.text());
+        if text.is_empty() {
+            let rows = self.sql.query("SELECT entry, body FROM log WHERE seq = ?", vec![number(seq.0)])?;
+            let mut row = rows.into_iter().next().ok_or(Unreadable::Missing(seq))?;
+            (text, body) = (row.text(), row.text());
+        }
+        let mut entry = entry(seq, &text)?;
+        if let Some(item) = entry.item_mut() {
+            item.body = if body.is_empty() { self.chunks(seq, size)? } else { body };
+        }
+        Ok(Record { seq, entry })
+    }
+
+    /// A body of that size, of which `inline` came with its row, or nothing.
+    fn body(&self, seq: Seq, size: usize, inline: &str) -> Result<String, Unreadable> {
+        if inline.len() == size {
+            return Ok(inline.to_string());
+        }
+        let mut rows = self.sql.query("SELECT body FROM log WHERE seq = ?", vec![number(seq.0)])?;
+        let body = rows.first_mut().map(Row::text).unwrap_or_default();
+        if body.is_empty() { self.chunks(seq, size) } else { Ok(body) }
+    }
+
+    /// A body of that size that was too large for its row.
+    fn chunks(&self, seq: Seq, size: usize) -> Result<String, Unreadable> {
+        let mut body = String::with_capacity(size);
+        for mut row in self.sql.query("SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])? {
+            body.push_str(&row.text());
+        }
+        Ok(body)
+    }
+}
+
+/// A line of the context, as a row of a joined text.
+struct Line<'a> {
+    place: Seq,
+    part: ContextPart,
+    /// The record with its body.
+    seq: Seq,
+    size: usize,
+    /// Empty if it is large.
+    body: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn read(row: &'a str) -> Result<Self, Unreadable> {
         let unreadable = || Unreadable::Storage("a line of the context cannot be read".into());
-        let number = |text: &str| text.parse().map_err(|_| unreadable());
+        let number = |text: &str| text.parse::<u64>().map_err(|_| unreadable());
         let mut columns = row.splitn(5, COLUMN);
         let mut next = || columns.next().ok_or_else(unreadable);
         let place = Seq(number(next()?)?);
@@ -109,37 +216,16 @@ impl<D: Database + Clone> Store<D> {
             "output" => ContextPart::Output,
             other => return Err(Unreadable::Storage(format!("a record of part {other} is marked as context"))),
         };
-        let (held, chunks) = (Seq(number(next()?)?), number(next()?)?);
-        Ok((place, ContextLine { part, body: self.body(held, chunks, next()?.to_string())? }))
-    }
-
-    /// A record from the columns that follow its size.
-    fn read(&self, row: &mut Row) -> Result<Record, Unreadable> {
-        let seq = Seq(row.number().unwrap_or(0));
-        let chunks = row.number().unwrap_or(0);
-        let (mut entry, mut body) = (row.text(), row.text());
-        if entry.is_empty() {
-            let rows = self.sql.query("SELECT entry, body FROM log WHERE seq = ?", vec![number(seq.0)])?;
-            let mut row = rows.into_iter().next().ok_or(Unreadable::Missing(seq))?;
-            (entry, body) = (row.text(), row.text());
-        }
-        let mut entry: Entry = json::read(&entry).map_err(|e| Unreadable::Corrupt(seq, e.to_string()))?;
-        if let Some(item) = entry.item_mut() {
-            item.body = self.body(seq, chunks, body)?;
-        }
-        Ok(Record { seq, entry })
-    }
-
-    fn body(&self, seq: Seq, chunks: u64, kept: String) -> Result<String, Unreadable> {
-        if chunks == 0 {
-            return Ok(kept);
-        }
-        let rows = self.sql.query("SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])?;
-        Ok(rows.into_iter().map(|mut row| row.text()).collect())
+        let (seq, size) = (Seq(number(next()?)?), number(next()?)?);
+        Ok(Self { place, part, seq, size: usize::try_from(size).unwrap_or(usize::MAX), body: next()? })
     }
 }
 
-/// The first of the columns that `columns` names.
-fn size(row: &mut Row) -> usize {
+fn entry(seq: Seq, text: &str) -> Result<Entry, Unreadable> {
+    json::read(text).map_err(|e| Unreadable::Corrupt(seq, e.to_string()))
+}
+
+/// The next column, a size in bytes.
+fn size_of(row: &mut Row) -> usize {
     usize::try_from(row.number().unwrap_or(0)).unwrap_or(usize::MAX)
 }

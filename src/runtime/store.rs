@@ -19,12 +19,11 @@ use super::rows::{Database, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Message, Open, Phase, Record, Role, Seq, SessionId, Source, Started, State,
-    Status, Unreadable,
+    CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seq, SessionId, State, Status, Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
-pub(super) const CHUNK: usize = 1_000_000;
+const CHUNK: usize = 1_000_000;
 /// Columns of a record's row, and the rows that one statement writes, besides some that are kept: SQLite binds at most 100
 /// values on this platform.
 const COLUMNS: usize = 10;
@@ -38,7 +37,7 @@ const CHUNKS: &str = "
 ";
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
-        item_id TEXT, call_id TEXT, held INTEGER, chunks INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
+        item_id TEXT, call_id TEXT, held INTEGER, size INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
     CREATE INDEX IF NOT EXISTS call ON log (call_id) WHERE part = 'call';
 ";
 
@@ -203,15 +202,6 @@ impl<D: Database + Clone> Store<D> {
         if text.len() <= CHECKPOINT { self.insert(&[], &[(place, text)]) } else { Ok(()) }
     }
 
-    /// The message in a record.
-    pub fn message(&self, source: Seq) -> Result<Message, Unreadable> {
-        match self.record(source)?.entry {
-            Entry::Queued(message) => Ok(message),
-            Entry::Started(Started { source: Source::Message(message), .. }) => Ok(*message),
-            _ => Err(Unreadable::Missing(source)),
-        }
-    }
-
     /// The status of the output that the call at a place got.
     pub fn output_status(&self, call: Seq, call_id: &CallId) -> Result<Option<Status>, Unreadable> {
         let sql = "SELECT json_extract(entry, '$.item.status') FROM log
@@ -272,7 +262,7 @@ impl<D: Database + Clone> Store<D> {
         rows.extend(kept.iter().map(|_| Kept::ROW));
         // A record that is there already is an error: it may not become NULL.
         let sql = format!(
-            "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, chunks, entry, body) VALUES {}
+            "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, size, entry, body) VALUES {}
             ON CONFLICT (seq) DO UPDATE SET entry = CASE WHEN excluded.seq < 0 THEN excluded.entry END",
             rows.join(", ")
         );
@@ -299,7 +289,7 @@ impl<D: Database + Clone> Store<D> {
             entry.item_id().map(ToString::to_string).into(),
             entry.call_id().map(ToString::to_string).into(),
             entry.held().map(|seq| seq.0).into(),
-            number(chunks.len() as u64),
+            number(body.map_or(0, str::len) as u64),
             text(to_json(entry)?),
             body.filter(|_| chunks.is_empty()).into(),
         ])

@@ -205,8 +205,15 @@ test("texts of every size come back byte for byte, images too", async (t) => {
   await session.say([{ type: "input_text", text: "look" }, image]);
   await session.status("idle");
   await server.evict(session.id);
-  const { data } = (await session.request("GET", "/items")).body;
-  const content = data.filter(({ role }) => role === "user").map((item) => item.content);
+  const items = [];
+  for (let more = true; more; ) {
+    const after = items.length ? `?after=${items.at(-1).id}` : "";
+    const page = (await session.request("GET", `/items${after}`)).body;
+    assert.ok(page.data.length > 0);
+    items.push(...page.data);
+    more = page.has_more;
+  }
+  const content = items.filter(({ role }) => role === "user").map((item) => item.content);
   for (const [n, text] of texts.entries()) assert.ok(content[n][0].text === text, `${sizes[n]} bytes`);
   assert.ok(content.at(-1)[1].image_url === image.image_url, "the image");
 });

@@ -2,7 +2,7 @@
 
 use super::laws::Checked;
 use crate::session::tests::{Rig, TestLog, arguments, call, close, done, posted, settings, text};
-use crate::session::{Cursor, Event, Input, ModelEvent, OnBusy, Phase, Posted, SessionStatus, Settings};
+use crate::session::{Cursor, Event, Input, Log, ModelEvent, OnBusy, Phase, Posted, SessionStatus, Settings};
 
 fn rig() -> Rig<Checked> {
     Rig::on(Checked::create(), Settings { max_queue: 40, ..settings() })
@@ -69,8 +69,8 @@ fn a_large_message_that_waited_is_there_when_its_turn_comes() {
     post(&mut rig, &"x".repeat(62_000), OnBusy::Queue);
     rig.model(vec![ModelEvent::Message, text(&"y".repeat(4_000)), close(), done()]);
     let Phase::Sampling { turn, .. } = &rig.session.state.phase else { panic!("its turn has not begun") };
-    let message = rig.log.store.message(turn.source).unwrap();
-    assert!(message.item.body.len() > 62_000);
+    assert_eq!(rig.log.store.message(turn.source).unwrap().tools.len(), 1);
+    assert!(rig.log.item(turn.source).unwrap().body.len() > 62_000);
     let prompt = rig.prompts.last().unwrap();
     assert!(prompt.last().unwrap().body.len() > 62_000);
     rig.model(vec![ModelEvent::Message, text("long!"), close(), done()]);

@@ -2,7 +2,7 @@
 
 use super::laws::{Checked, id, info};
 use super::sqlite;
-use crate::runtime::pages::PAGE;
+use crate::runtime::pages::{CONTEXT, NoContext, PAGE};
 use crate::runtime::store::Store;
 use crate::session::tests::{Rig, TestLog, call, close, done, settings};
 use crate::session::{
@@ -82,6 +82,45 @@ fn small_records_cost_one_query_and_large_ones_are_only_read_if_they_fit() {
     let (store, _) = log(&[3_000_000; 3]);
     store.records(Seq(0), 64).unwrap();
     assert!(store.sql.queries.take() <= 3);
+}
+
+#[test]
+fn a_context_that_is_too_large_is_found_out_before_it_is_held() {
+    for size in [1_000, 16_000, 100_000, 900_000, 1_900_000, 5_000_000] {
+        let fits = CONTEXT / size;
+        let (store, records) = log(&vec![size; fits]);
+        let context = store.context().unwrap();
+        let bodies = records.iter().map(|record| &record.entry.item().unwrap().body);
+        assert!(context.iter().map(|line| &line.body).eq(bodies), "{fits} bodies of {size} bytes");
+        drop(context);
+        let (store, records) = log(&vec![size; fits + 1]);
+        store.sql.queries.take();
+        for _ in 0..2 {
+            match store.context() {
+                Err(NoContext::TooLarge(found)) => assert_eq!(found, (fits + 1) * size),
+                other => panic!("{other:?}"),
+            }
+            assert!(store.sql.texts.take() < CONTEXT + 2 * 256 * size.min(16_384), "{} records", records.len());
+        }
+    }
+}
+
+#[test]
+fn the_context_grows_over_its_limit_while_it_is_kept() {
+    let mut state = State::new(Seconds(1));
+    let (store, _) = log(&[1000]);
+    store.load().unwrap();
+    for seq in 2.. {
+        let record = record(seq, &"x".repeat(4_000_000));
+        state.apply(&record);
+        store.append(&[record], &state).unwrap();
+        let lines = store.context().map(|context| context.len());
+        match lines {
+            Ok(lines) => assert!(lines as u64 == seq && seq < 6),
+            Err(NoContext::TooLarge(size)) => return assert!(seq == 6 && size == 20_001_000, "{size}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

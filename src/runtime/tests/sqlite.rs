@@ -18,16 +18,15 @@ pub struct Memory {
     pub returned: Rc<Cell<usize>>,
     /// Queries that have been made.
     pub queries: Rc<Cell<usize>>,
+    /// Bytes of the texts in them.
+    pub texts: Rc<Cell<usize>>,
 }
 
 impl Memory {
     /// An empty one.
     pub fn new() -> Self {
-        Self {
-            connection: Rc::new(Connection::open_in_memory().unwrap()),
-            returned: Rc::default(),
-            queries: Rc::default(),
-        }
+        let connection = Rc::new(Connection::open_in_memory().unwrap());
+        Self { connection, returned: Rc::default(), queries: Rc::default(), texts: Rc::default() }
     }
 
     fn rows(&self, query: &str, args: Vec<Value>) -> Result<Vec<Vec<Value>>, Unreadable> {
@@ -38,6 +37,8 @@ impl Memory {
         while let Some(row) = rows.next().map_err(failed)? {
             found.push((0..columns).map(|n| value(row.get_ref(n).unwrap())).collect());
         }
+        let texts = found.iter().flatten().filter_map(Value::as_str).map(str::len).sum::<usize>();
+        self.texts.set(self.texts.get() + texts);
         self.queries.set(self.queries.get() + 1);
         self.returned.set(self.returned.get() + found.len());
         Ok(found)
