@@ -15,7 +15,98 @@ use serde::de::{
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Map, Number, Value, map};
 
+/// The most JSON values that one text from outside may hold. The worst case is a value in an object, which takes about
+/// 100 bytes of wasm32 memory with its key, so such a text takes at most 20 MB.
+pub const MAX_VALUES: usize = 200_000;
+/// How many of them may be objects. A map allocates room for eleven entries at once, about 500 bytes, so that `{"":0}` takes
+/// seventy times its length.
+pub const MAX_OBJECTS: usize = 30_000;
+/// How deep they may be nested. Values are parsed, serialized and dropped recursively, on a stack of 1 MB; `serde_json`
+/// refuses the 128th level for the same reason.
+pub const MAX_DEPTH: usize = 127;
+
+/// JSON that would take too much memory once it is parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the JSON has {count} {what}, the limit is {limit}")]
+pub struct TooComplex {
+    what: &'static str,
+    count: usize,
+    limit: usize,
+}
+
+/// Why a text from outside was not parsed.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// It would take too much memory.
+    #[error(transparent)]
+    TooComplex(#[from] TooComplex),
+    /// It is not JSON.
+    #[error(transparent)]
+    Syntax(#[from] serde_json::Error),
+}
+
+/// Parses a text that somebody else wrote, if its values fit into memory.
+pub fn parse_untrusted(text: &str) -> Result<Value, ParseError> {
+    check_complexity(text)?;
+    Ok(serde_json::from_str(text)?)
+}
+
+/// Refuses JSON with more values, objects or levels than the limits. Linear, and allocates nothing. In invalid JSON the counts
+/// are right up to the first error, which is as far as the parser goes.
+pub fn check_complexity(text: &str) -> Result<(), TooComplex> {
+    let (values, objects, depth) = measure(text);
+    let counts = [
+        ("values", values, MAX_VALUES),
+        ("objects", objects, MAX_OBJECTS),
+        ("levels of nesting", depth, MAX_DEPTH),
+    ];
+    match counts.into_iter().find(|(_, count, limit)| count > limit) {
+        Some((what, count, limit)) => Err(TooComplex { what, count, limit }),
+        None => Ok(()),
+    }
+}
+
+/// The number of values, and of objects among them, and the depth of nesting.
+fn measure(text: &str) -> (usize, usize, usize) {
+    let (mut values, mut objects) = (0_usize, 0_usize);
+    let (mut depth, mut deepest) = (0_usize, 0_usize);
+    let mut in_scalar = false;
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        let was_in_scalar = std::mem::replace(&mut in_scalar, false);
+        match byte {
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(bytes.next()),
+                        _ => {}
+                    }
+                }
+                while bytes.next_if(u8::is_ascii_whitespace).is_some() {}
+                // A key is counted with its value.
+                values += usize::from(bytes.peek() != Some(&b':'));
+            }
+            b'{' | b'[' => {
+                values += 1;
+                objects += usize::from(byte == b'{');
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {}
+            _ => {
+                values += usize::from(!was_in_scalar);
+                in_scalar = true;
+            }
+        }
+    }
+    (values, objects, deepest)
+}
+
 /// Why JSON is not what it was to be read as. Small, because everything that is read may come back as one instead.
+///
+/// Its alternate form, `{fault:#}`, leaves out what was read: for logs, where the value may be a secret.
 #[derive(Debug, thiserror::Error)]
 pub struct Fault(Box<Wrong>);
 
@@ -26,14 +117,15 @@ pub struct Wrong {
     pub at: String,
     /// What is wrong.
     pub why: String,
+    /// Both without what was read: where, up to the last key that is expected there, and what is wrong.
+    redacted: (String, String),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.at.as_str() {
-            "" => f.write_str(&self.0.why),
-            at => write!(f, "{at}: {}", self.0.why),
-        }
+        let Wrong { at, why, redacted } = &*self.0;
+        let (at, why) = if f.alternate() { (&redacted.0, &redacted.1) } else { (at, why) };
+        if at.is_empty() { f.write_str(why) } else { write!(f, "{at}: {why}") }
     }
 }
 
@@ -66,15 +158,23 @@ impl Fault {
     /// The fault of a part, seen from the whole in which it stands at `part`.
     #[cold]
     pub fn within(mut self, part: &str) -> Self {
-        let at = &self.0.at;
-        let dot = if part.is_empty() || at.is_empty() || at.starts_with('[') { "" } else { "." };
-        self.0.at = format!("{part}{dot}{at}");
+        self.0.redacted.0 = joined(part, &self.0.redacted.0);
+        self.within_unknown(part)
+    }
+
+    /// The same where the name of the part may be wrong itself.
+    fn within_unknown(mut self, part: &str) -> Self {
+        self.0.at = joined(part, &self.0.at);
         self
     }
 
     /// What it says.
     pub fn into_inner(self) -> Wrong {
         *self.0
+    }
+
+    fn new(why: String, redacted: String) -> Self {
+        Self(Box::new(Wrong { at: String::new(), why, redacted: (String::new(), redacted) }))
     }
 
     fn mismatch(value: &Value, expected: &dyn Expected) -> Self {
@@ -94,16 +194,64 @@ impl Fault {
     }
 }
 
+fn joined(part: &str, at: &str) -> String {
+    let dot = if part.is_empty() || at.is_empty() || at.starts_with('[') { "" } else { "." };
+    format!("{part}{dot}{at}")
+}
+
 impl Error for Fault {
+    /// A fault inside of `why` is redacted as well: its alternate form says so.
     fn custom<T: fmt::Display>(why: T) -> Self {
-        Self(Box::new(Wrong { at: String::new(), why: why.to_string() }))
+        Self::new(format!("{why}"), format!("{why:#}"))
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        match found {
-            Unexpected::Unit => Self::custom(format_args!("invalid type: null, expected {expected}")),
-            found => Self::custom(format_args!("invalid type: {found}, expected {expected}")),
-        }
+        let kind = kind_of(found);
+        let shown = if found == Unexpected::Unit { kind.to_string() } else { found.to_string() };
+        Self::new(
+            format!("invalid type: {shown}, expected {expected}"),
+            format!("invalid type: {kind}, expected {expected}"),
+        )
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(
+            format!("invalid value: {found}, expected {expected}"),
+            format!("invalid value: {}, expected {expected}", kind_of(found)),
+        )
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let known = one_of(expected);
+        Self::new(format!("unknown variant `{variant}`, {known}"), format!("unknown variant, {known}"))
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        let known = one_of(expected);
+        Self::new(format!("unknown field `{field}`, {known}"), format!("unknown field, {known}"))
+    }
+}
+
+/// In serde's words.
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [] => "there are none".into(),
+        [name] => format!("expected `{name}`"),
+        [one, other] => format!("expected `{one}` or `{other}`"),
+        more => format!("expected one of `{}`", more.join("`, `")),
+    }
+}
+
+fn kind_of(found: Unexpected<'_>) -> &'static str {
+    match found {
+        Unexpected::Unit => "null",
+        Unexpected::Bool(_) => "boolean",
+        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "integer",
+        Unexpected::Float(_) => "floating point number",
+        Unexpected::Str(_) => "string",
+        Unexpected::Seq => "sequence",
+        Unexpected::Map => "map",
+        _ => "another value",
     }
 }
 
@@ -299,7 +447,8 @@ impl<'de> MapAccess<'de> for Pairs {
         if !self.advance() {
             return Ok(None);
         }
-        seed.deserialize(StrDeserializer::new(&self.key)).map(Some).map_err(|fault: Fault| fault.within(&self.key))
+        let key = seed.deserialize(StrDeserializer::new(&self.key));
+        key.map(Some).map_err(|fault: Fault| fault.within_unknown(&self.key))
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
@@ -373,6 +522,99 @@ mod tests {
         let whole: Whole = read(text).unwrap();
         assert_eq!(whole.parts, [Part::Empty, Part::Text("t".into()), Part::Place { line: 7 }]);
         assert_eq!((whole.labels["a"], whole.ratio, whole.name.as_str()), (1, Some(2.0), "n"));
+    }
+
+    #[test]
+    fn json_that_would_take_too_much_memory_is_refused() {
+        let list = |item: &str, n: usize| format!("[{}]", vec![item; n].join(","));
+        let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        for fine in [list("0", MAX_VALUES - 1), list(r#"{"":0}"#, MAX_OBJECTS), nested(MAX_DEPTH)] {
+            assert!(parse_untrusted(&fine).is_ok(), "{fine:.20}");
+        }
+        let object = |n: usize| format!("{{{}}}", vec![r#""k" : "v\\\"""#; n].join(" , "));
+        for (text, why) in [
+            (list("0", MAX_VALUES), "the JSON has 200001 values, the limit is 200000"),
+            (object(MAX_VALUES), "the JSON has 200001 values, the limit is 200000"),
+            (list(r#"{"":0}"#, MAX_OBJECTS + 1), "the JSON has 30001 objects, the limit is 30000"),
+            (nested(MAX_DEPTH + 1), "the JSON has 128 levels of nesting, the limit is 127"),
+            // The parser reads all of this before it finds the error.
+            (format!("{}:{}", list("0", MAX_VALUES), ":".repeat(MAX_VALUES)), "the JSON has 200001 values"),
+        ] {
+            let refused = parse_untrusted(&text).unwrap_err().to_string();
+            assert!(refused.starts_with(why), "{text:.20}: {refused}");
+        }
+    }
+
+    #[test]
+    fn invalid_json_is_the_parsers_to_report() {
+        for text in ["", "{", r#"{"a"#, r#"{"a":"\"#, "]]]", r#""\""#, ":::", "{,}", "\u{0}", "北京"] {
+            assert_eq!(check_complexity(text), Ok(()), "{text}");
+            assert!(matches!(parse_untrusted(text), Err(ParseError::Syntax(_))), "{text}");
+        }
+    }
+
+    fn count(value: &Value) -> (usize, usize, usize) {
+        let inner: Vec<_> = match value {
+            Value::Array(list) => list.iter().map(count).collect(),
+            Value::Object(map) => map.values().map(count).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return (1, 0, 0),
+        };
+        let own = (1, usize::from(value.is_object()), 0);
+        let sum = inner.iter().fold(own, |all, one| (all.0 + one.0, all.1 + one.1, all.2.max(one.2)));
+        (sum.0, sum.1, sum.2 + 1)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_counted_is_what_is_parsed(value in value(), pretty: bool) {
+            let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };
+            proptest::prop_assert_eq!(measure(&text.unwrap()), count(&value));
+        }
+    }
+
+    fn value() -> impl proptest::strategy::Strategy<Value = Value> {
+        use proptest::prelude::*;
+        let text = r#"[a\\"{}\[\]:,\n北]{0,5}"#;
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (-1e9..1e9).prop_map(Value::from),
+            text.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 40, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                proptest::collection::btree_map(text, inner, 0..6).prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    #[test]
+    fn a_fault_can_be_told_without_what_was_read() {
+        for (text, fault) in [
+            (r#"{"name":"n","ratio":"sk-SECRET"}"#, "ratio: invalid type: string, expected f64"),
+            (r#"{"name":7777}"#, "name: invalid type: integer, expected a string"),
+            (r#"{"name":"n","labels":{"a":-7777}}"#, "labels.a: invalid value: integer, expected u32"),
+            (
+                r#"{"name":"n","labels":{"a":77.77}}"#,
+                "labels.a: invalid type: floating point number, expected u32",
+            ),
+            (r#"{"sk-SECRET":1}"#, "unknown field, expected one of `parts`, `labels`, `ratio`, `name`"),
+            (
+                r#"{"name":"n","parts":["sk-SECRET"]}"#,
+                "parts[0]: unknown variant, expected one of `empty`, `text`, `place`",
+            ),
+            (r#""sk-SECRET""#, "invalid type: string, expected struct Whole"),
+            (r#"{"a":sk-SECRET}"#, "expected value at line 1 column 6"),
+        ] {
+            assert_eq!(format!("{:#}", read::<Whole>(text).unwrap_err()), fault, "{text}");
+        }
+        // Through types that are read by hand, whose faults pass through another fault.
+        let play = r#"{"type":"scripted","delta_ms":"sk-SECRET"}"#;
+        let fault = read::<crate::provider::Provider>(play).unwrap_err();
+        assert_eq!(fault.to_string(), "delta_ms: invalid type: string \"sk-SECRET\", expected u32");
+        assert_eq!(format!("{fault:#}"), "delta_ms: invalid type: string, expected u32");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::agent::{Agent, AgentTool, tools, under};
 use super::seed::{Seeds, seeds};
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
-use crate::json::{self, Wrong};
+use crate::json::{self, ParseError, Wrong};
 use crate::session::AgentId;
 
 /// A session to be made.
@@ -96,10 +96,13 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
 
 /// A body that is a JSON object, without the keys that have no meaning here.
 pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
-    let json: Value = serde_json::from_str(body).map_err(|e| {
-        let why = e.to_string();
-        let hint = if why.contains("hex escape") { "; half of a surrogate pair is no character" } else { "" };
-        Error::new(Code::InvalidInput, format!("the body is not valid JSON: {why}{hint}"))
+    let json = json::parse_untrusted(body).map_err(|e| match e {
+        ParseError::TooComplex(e) => Error::new(Code::PayloadTooLarge, format!("the body is too complex: {e}")),
+        ParseError::Syntax(e) => {
+            let why = e.to_string();
+            let hint = if why.contains("hex escape") { "; half of a surrogate pair is no character" } else { "" };
+            Error::new(Code::InvalidInput, format!("the body is not valid JSON: {why}{hint}"))
+        }
     })?;
     let Value::Object(mut object) = json else {
         return Err(Error::new(Code::InvalidInput, "the body must be a JSON object"));
@@ -111,7 +114,7 @@ pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
 /// Reads an object as a type; `at` is where the object stands in the body.
 pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
     json::take(Value::Object(object)).map_err(|fault| {
-        let Wrong { at, why } = fault.within(at).into_inner();
+        let Wrong { at, why, .. } = fault.within(at).into_inner();
         Error { param: Some(at).filter(|at| !at.is_empty()), ..Error::new(Code::InvalidInput, why) }
     })
 }
@@ -195,6 +198,14 @@ mod tests {
             ("weather", "m", "look")
         );
         assert!(matches!(agent.provider, Some(Provider::OpenAiResponses(_))));
+    }
+
+    #[test]
+    fn a_body_that_would_take_too_much_memory_is_refused() {
+        let body = format!(r#"{{"labels":[{}]}}"#, vec![r#"{"":0}"#; json::MAX_OBJECTS].join(","));
+        let error = create(&body).unwrap_err();
+        assert_eq!(error.code, Code::PayloadTooLarge);
+        assert_eq!(error.message, "the body is too complex: the JSON has 30001 objects, the limit is 30000");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! | no connection | `upstream_unreachable` | yes |
 //! | no such provider in the deployment | `upstream_unreachable` | never |
 //! | body ends, or breaks, before the answer's own end | `upstream_truncated` | yes |
-//! | one event above the cap | `upstream_error` | never |
+//! | one event above the cap, in bytes or in values | `upstream_error` | never |
 //! | an event that is not JSON | `upstream_error` | yes |
 //! | an event of an unknown type | ignored | |
 
@@ -21,7 +21,7 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
-use crate::json;
+use crate::json::{self, ParseError};
 use crate::session::{Failure, ModelFailure, Seconds};
 
 /// The longest part of a provider's own message that is passed on, in bytes.
@@ -33,7 +33,7 @@ fn failure(code: &str, message: String, retryable: bool) -> ModelFailure {
 
 /// The provider answered with an error status.
 pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>) -> ModelFailure {
-    let json: Value = serde_json::from_str(body).unwrap_or(Value::Null);
+    let json = json::parse_untrusted(body).unwrap_or(Value::Null);
     let (code, mut message) = fields(&json);
     if message.is_empty() {
         message = clip(body.trim());
@@ -89,6 +89,16 @@ pub fn unreachable(why: &str) -> ModelFailure {
 /// An event of the answer is longer than what is accepted.
 pub fn too_long(cap: usize) -> ModelFailure {
     failure("upstream_error", format!("the model provider sent an event of more than {cap} bytes"), false)
+}
+
+/// An event of the answer cannot be parsed, or would take too much memory.
+pub fn unparsed(e: &ParseError) -> ModelFailure {
+    match e {
+        ParseError::TooComplex(e) => {
+            failure("upstream_error", format!("the model provider sent an event that is too complex: {e}"), false)
+        }
+        ParseError::Syntax(e) => corrupt(&e.to_string()),
+    }
 }
 
 /// An event of the answer is not what it has to be.

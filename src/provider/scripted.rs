@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::transcript::Part;
 use super::{Prompt, failure};
+use crate::json;
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// What the built-in model plays.
@@ -138,6 +139,9 @@ fn reply(prompt: &Prompt<'_>) -> Line {
 /// The JSON object that a message contains, else an empty one.
 fn arguments_in(said: &str) -> Value {
     let start = said.find('{').and_then(|start| said.get(start..)).unwrap_or_default();
-    let object = serde_json::Deserializer::from_str(start).into_iter::<Value>().next();
+    let object = match json::check_complexity(start) {
+        Ok(()) => serde_json::Deserializer::from_str(start).into_iter::<Value>().next(),
+        Err(_) => None,
+    };
     object.and_then(Result::ok).filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}))
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{EVENT_CAP, failure};
+use crate::json::{self, ParseError};
 use crate::session::ModelFailure;
 use crate::sse;
 
@@ -52,7 +53,7 @@ impl Frames {
     pub fn finish(&mut self) -> Result<Option<Value>, ModelFailure> {
         let Some(body) = self.body.take() else { return Ok(None) };
         let text = std::str::from_utf8(&body).map_err(|e| failure::corrupt(&e.to_string()))?;
-        let body: Value = serde_json::from_str(text).map_err(|e| failure::corrupt(&e.to_string()))?;
+        let body = json::parse_untrusted(text).map_err(|e| failure::unparsed(&e))?;
         let failed = body.get("error").is_some_and(|error| !error.is_null());
         if failed { Err(failure::in_band(&body)) } else { Ok(Some(body)) }
     }
@@ -62,9 +63,11 @@ fn frame(message: sse::Message) -> Result<Frame, ModelFailure> {
     if message.data.trim() == "[DONE]" {
         return Ok(Frame::Done);
     }
-    let mut json: Value = serde_json::from_str(&message.data)
-        .or_else(|e| serde_json::from_str(&mended(&message.data).ok_or(e)?))
-        .map_err(|e| failure::corrupt(&e.to_string()))?;
+    let parsed = json::parse_untrusted(&message.data).or_else(|e| match (e, mended(&message.data)) {
+        (ParseError::Syntax(_), Some(mended)) => json::parse_untrusted(&mended),
+        (e, _) => Err(e),
+    });
+    let mut json = parsed.map_err(|e| failure::unparsed(&e))?;
     if let Some(object) = json.as_object_mut()
         && !message.event.is_empty()
     {
@@ -134,6 +137,19 @@ mod tests {
         assert_eq!(mended(r#""\\ud83d \ud83d\u0041""#).as_deref(), Some("\\ud83d \u{fffd}A"));
         for fine in [r#""\ud83d\ude42""#, r#""\\ud83d""#, r#""plain""#, "\"\\", r#""\u12"#] {
             assert_eq!(super::mended(fine), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_would_take_too_much_memory_is_a_failure_that_is_not_tried_again() {
+        let bomb = format!("{{\"a\":[{}]}}", vec![r#"{"":0}"#; json::MAX_OBJECTS].join(","));
+        let streamed = Frames::new().push(format!("data: {bomb}\n\n").as_bytes()).map(drop);
+        let mut frames = Frames::new();
+        frames.push(bomb.as_bytes()).unwrap();
+        for failed in [streamed, frames.finish().map(drop)] {
+            let failed = failed.unwrap_err();
+            assert_eq!((failed.failure.code.as_str(), failed.retryable), ("upstream_error", false));
+            assert!(failed.failure.message.contains("30001 objects"), "{}", failed.failure.message);
         }
     }
 

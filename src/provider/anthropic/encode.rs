@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::json;
 use crate::provider::transcript::{Part, arrange};
 use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, Sampling, ToolChoice, WireRequest, field, object};
 use crate::session::IS_ERROR;
@@ -145,7 +146,7 @@ fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
             Part::Assistant => ("assistant", content(field(body, "content"))),
             Part::Call => {
                 let arguments = field(body, "arguments").as_str().unwrap_or_default();
-                let input = serde_json::from_str::<Value>(arguments).ok().filter(Value::is_object);
+                let input = json::parse_untrusted(arguments).ok().filter(Value::is_object);
                 let (id, input) = (safe_id(field(body, "call_id")), input.unwrap_or_else(|| json!({})));
                 (
                     "assistant",
