@@ -64,6 +64,21 @@ pub enum Lines {
     Requests,
 }
 
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {why}")]
+pub struct BadSetting {
+    /// The variable's name. Clients may see it.
+    pub setting: &'static str,
+    /// What is wrong with it. For the log: it quotes nothing of the value, which may be a secret in the wrong place, but
+    /// may name the deployment's providers.
+    pub why: String,
+}
+
+fn bad(setting: &'static str, why: impl Into<String>) -> BadSetting {
+    BadSetting { setting, why: why.into() }
+}
+
 /// How long a model's answer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -85,31 +100,29 @@ const KNOWN: [(&str, &str, &str, Dialect); 2] = [
 
 impl Config {
     /// Reads the settings through `get`.
-    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, BadSetting> {
         let given = |name: &str| get(name).filter(|text| !text.trim().is_empty());
-        let flag = |name: &str, default: bool| match given(name).as_deref() {
+        let flag = |name: &'static str, default: bool| match given(name).as_deref() {
             None => Ok(default),
             Some("true" | "1") => Ok(true),
             Some("false" | "0") => Ok(false),
-            Some(_) => Err(format!("{name} must be true or false")),
+            Some(_) => Err(bad(name, "must be true or false")),
         };
-        let seconds = |name: &str, default: u64, most: u64| match given(name).map(|text| text.parse()) {
+        let seconds = |name: &'static str, default: u64, most: u64| match given(name).map(|text| text.parse()) {
             None => Ok(Duration::from_secs(default)),
             Some(Ok(seconds)) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
-            Some(_) => Err(format!("{name} must be a whole number of seconds from 1 to {most}")),
+            Some(_) => Err(bad(name, format!("must be a whole number of seconds from 1 to {most}"))),
         };
-        let rate = |name: &str, default: u32, at_once: u32| match given(name).map(|text| text.trim().parse()) {
+        let rate = |name: &'static str, default: u32, at_once: u32| match given(name).map(|text| text.trim().parse()) {
             None => Ok(rate(default, at_once)),
             Some(Ok(per_second)) => Ok(rate(per_second, at_once)),
-            Some(Err(_)) => {
-                Err(format!("{name} must be a whole number of requests per second, or 0 for no limit"))
-            }
+            Some(Err(_)) => Err(bad(name, "must be a whole number of requests per second, or 0 for no limit")),
         };
         let log = match given("LAYBY_LOG").as_deref() {
             None | Some("requests") => Lines::Requests,
             Some("turns") => Lines::Turns,
             Some("errors") => Lines::Errors,
-            Some(_) => return Err("LAYBY_LOG must be requests, turns or errors".into()),
+            Some(_) => return Err(bad("LAYBY_LOG", "must be requests, turns or errors")),
         };
         let open = flag("LAYBY_OPEN", false)?;
         let origins = given("LAYBY_ORIGINS").unwrap_or_else(|| if open { "*".into() } else { String::new() });
@@ -119,7 +132,10 @@ impl Config {
             Some(name) if providers.contains_key(name.trim()) => {
                 Some(Provider::Named(Named { name: name.trim().to_string() }))
             }
-            Some(text) => Some(provider("LAYBY_PROVIDER", json::read(&text), &given)?),
+            Some(text) => {
+                let read = provider(json::read(&text), &given);
+                Some(read.map_err(|why| bad("LAYBY_PROVIDER", why))?)
+            }
             None => None,
         };
         Ok(Self {
@@ -130,7 +146,7 @@ impl Config {
             token_message_rate: rate("LAYBY_TOKEN_MESSAGE_RATE", 1, 10)?,
             token_read_rate: rate("LAYBY_TOKEN_READ_RATE", 100, 10)?,
             keys: keys(&given("LAYBY_API_KEYS").unwrap_or_default())?,
-            agent: agent.map_err(|e| format!("LAYBY_AGENT: {e}"))?,
+            agent: agent.map_err(|e| bad("LAYBY_AGENT", format!("{e:#}")))?,
             providers,
             provider,
             reach: if flag("LAYBY_PRIVATE_HOSTS", open)? { Reach::Anywhere } else { Reach::Public },
@@ -282,13 +298,17 @@ fn rate(per_second: u32, at_once: u32) -> Rate {
     Rate { per_second, burst: per_second.saturating_mul(at_once) }
 }
 
-fn keys(text: &str) -> Result<Vec<(Tenant, [u8; 32])>, String> {
+fn keys(text: &str) -> Result<Vec<(Tenant, [u8; 32])>, BadSetting> {
     let pairs = text.split([',', ' ', '\n', '\t']).filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once(':').and_then(|(tenant, key)| Some((Tenant::parse(tenant)?, key_digest(key)?))).ok_or_else(|| {
-        "LAYBY_API_KEYS must be a list of tenant:key or tenant:sha256:<hex>; a tenant has letters, digits, _ and -, \
-         a key at least 8 characters"
-            .to_string()
-    })).collect()
+    let read = |pair: &str| {
+        let (tenant, key) = pair.split_once(':')?;
+        Some((Tenant::parse(tenant)?, key_digest(key)?))
+    };
+    pairs.map(read).collect::<Option<_>>().ok_or_else(|| {
+        let why = "must be a list of tenant:key or tenant:sha256:<hex>; a tenant has letters, digits, _ and -, a key at \
+                   least 8 characters";
+        bad("LAYBY_API_KEYS", why)
+    })
 }
 
 fn key_digest(key: &str) -> Option<[u8; 32]> {
@@ -302,7 +322,7 @@ fn key_digest(key: &str) -> Option<[u8; 32]> {
     (hex.len() == 64).then_some(digest)
 }
 
-fn providers(get: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, Provider>, String> {
+fn providers(get: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, Provider>, BadSetting> {
     let mut providers = BTreeMap::new();
     for (name, secret, base_url, dialect) in KNOWN {
         if let Some(key) = get(secret) {
@@ -311,29 +331,34 @@ fn providers(get: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, Pr
         }
     }
     let Some(text) = get("LAYBY_PROVIDERS") else { return Ok(providers) };
-    let given: BTreeMap<String, Value> = json::read(&text).map_err(|e| format!("LAYBY_PROVIDERS: {e}"))?;
+    let wrong = |why: String| bad("LAYBY_PROVIDERS", why);
+    let given: BTreeMap<String, Value> = json::read(&text).map_err(|e| wrong(format!("{e:#}")))?;
     for (name, value) in given {
-        providers.insert(name.clone(), provider(&format!("LAYBY_PROVIDERS.{name}"), json::take(value), get)?);
+        let read = provider(json::take(value), get).map_err(|why| wrong(format!("{name}: {why}")))?;
+        providers.insert(name, read);
     }
     Ok(providers)
 }
 
-/// A provider with its secrets in place.
+/// A provider with its secrets in place, or what is wrong with it.
 fn provider(
-    at: &str,
     read: Result<Provider, json::Fault>,
     get: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Provider, String> {
-    let mut provider = read.map_err(|e| format!("{at}: {e}"))?;
+    let mut provider = read.map_err(|e| format!("{e:#}"))?;
     if let Some(host) = provider.host_mut() {
-        let secrets = host.api_key.iter_mut().chain(host.headers.values_mut()).chain(host.query.values_mut());
-        for text in secrets {
+        let key = host.api_key.iter_mut().map(|text| ("api_key".to_string(), text));
+        let headers = host.headers.iter_mut().map(|(name, text)| (format!("headers.{name}"), text));
+        let query = host.query.iter_mut().map(|(name, text)| (format!("query.{name}"), text));
+        for (at, text) in key.chain(headers).chain(query) {
             if let Some(name) = text.strip_prefix('$') {
-                *text = get(name).ok_or_else(|| format!("{at}: there is no secret {name}"))?.trim().to_string();
+                // Not by its name: this could be a key that happens to begin with a dollar sign.
+                let secret = get(name).ok_or_else(|| format!("{at} refers to a secret that is not set"))?;
+                *text = secret.trim().to_string();
             }
         }
         if let Some((key, why)) = host.fault() {
-            return Err(format!("{at}.{key} {why}"));
+            return Err(format!("{key} {why}"));
         }
     }
     Ok(provider)
@@ -376,14 +401,47 @@ mod tests {
             config.provider(Some(&unknown), "m").unwrap_err().ends_with("no provider x; it has azure, openai")
         );
         let missing = r#"{"p":{"type":"anthropic","base_url":"https://x","api_key":"$NOPE"}}"#;
-        let wrong = |name: &str, value: &str| {
-            Config::read(|asked| (asked == name).then(|| value.to_string())).unwrap_err()
-        };
-        assert_eq!(wrong("LAYBY_PROVIDERS", missing), "LAYBY_PROVIDERS.p: there is no secret NOPE");
-        assert!(wrong("LAYBY_PROVIDER", "openai").starts_with("LAYBY_PROVIDER: "));
+        assert_eq!(wrong("LAYBY_PROVIDERS", missing), "p: api_key refers to a secret that is not set");
+        assert_eq!(wrong("LAYBY_PROVIDER", "openai"), "expected value at line 1 column 1");
         assert!(wrong("LAYBY_IDLE_S", "0").contains("from 1 to 3600"));
         assert!(wrong("LAYBY_OPEN", "yes").contains("true or false"));
         assert!(wrong("LAYBY_LOG", "all").contains("requests, turns or errors"));
+    }
+
+    /// What is wrong with a value of a setting.
+    fn wrong(setting: &str, value: &str) -> String {
+        let fault = Config::read(|asked| (asked == setting).then(|| value.to_string())).unwrap_err();
+        assert_eq!(fault.setting, setting);
+        fault.why
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_setting_quotes_nothing_of_it() {
+        let provider = |fields: &str| format!(r#"{{"p":{{"type":"anthropic",{fields}}}}}"#);
+        for (setting, value) in [
+            ("LAYBY_PROVIDERS", r#"{"azure":"zebra-1"}"#.to_string()),
+            ("LAYBY_PROVIDERS", r#"zebra-1"#.to_string()),
+            ("LAYBY_PROVIDERS", r#"["zebra-1"]"#.to_string()),
+            ("LAYBY_PROVIDERS", r#"{"p":{"type":"zebra-1"}}"#.to_string()),
+            ("LAYBY_PROVIDERS", provider(r#""base_url":"https://x","zebra-1":1"#)),
+            ("LAYBY_PROVIDERS", provider(r#""base_url":"https://x","headers":"zebra-1""#)),
+            ("LAYBY_PROVIDERS", provider(r#""base_url":"https://x","api_key":["zebra-1"]"#)),
+            ("LAYBY_PROVIDERS", provider(r#""base_url":"https://x","api_key":"$zebra-1""#)),
+            ("LAYBY_PROVIDERS", provider(r#""base_url":"zebra-1""#)),
+            ("LAYBY_PROVIDER", "zebra-1".to_string()),
+            ("LAYBY_PROVIDER", r#""zebra-1""#.to_string()),
+            ("LAYBY_AGENT", r#"{"name":"a","temperature":"zebra-1"}"#.to_string()),
+            ("LAYBY_AGENT", r#"{"name":"a","tool_choice":"zebra-1"}"#.to_string()),
+            ("LAYBY_AGENT", r#"{"name":"a","response_format":{"type":"zebra-1"}}"#.to_string()),
+            ("LAYBY_API_KEYS", "zebra-1".to_string()),
+            ("LAYBY_OPEN", "zebra-1".to_string()),
+            ("LAYBY_LOG", "zebra-1".to_string()),
+            ("LAYBY_IDLE_S", "zebra-1".to_string()),
+            ("LAYBY_SESSION_RATE", "zebra-1".to_string()),
+        ] {
+            let why = wrong(setting, &value);
+            assert!(!why.is_empty() && !why.contains("zebra"), "{setting}={value}: {why}");
+        }
     }
 
     #[test]
@@ -400,7 +458,7 @@ mod tests {
         }
         for wrong in ["short:key", "a/b:long-enough", "nokey", "t:sha256:zz", ":long-enough"] {
             let read = |name: &str| (name == "LAYBY_API_KEYS").then(|| wrong.to_string());
-            assert!(Config::read(read).unwrap_err().starts_with("LAYBY_API_KEYS"), "{wrong}");
+            assert_eq!(Config::read(read).unwrap_err().setting, "LAYBY_API_KEYS", "{wrong}");
         }
     }
 

@@ -331,9 +331,10 @@ pub fn config(env: &Env) -> Result<Rc<Config>, Error> {
         return Ok(config);
     }
     // Secrets are bound like variables.
-    let read = Config::read(|name| env.var(name).ok().map(|value| value.to_string())).map_err(|message| {
-        worker::console_error!("configuration: {message}");
-        Error::new(Code::AuthNotConfigured, format!("this deployment is not configured well: {message}"))
+    let read = Config::read(|name| env.var(name).ok().map(|value| value.to_string())).map_err(|bad| {
+        worker::console_error!("configuration: {bad}");
+        let message = format!("the deployment's setting {} is invalid; its log says why", bad.setting);
+        Error::new(Code::AuthNotConfigured, message)
     })?;
     Ok(CONFIG.with(|config| config.get_or_init(|| Rc::new(read)).clone()))
 }
