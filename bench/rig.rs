@@ -30,6 +30,7 @@ impl Rig {
             expires_at: None,
             max_rounds: 8,
             max_queue: 4,
+            max_answer: layby::session::MAX_ANSWER,
             watchdog: 30,
             patience: 300,
         };

@@ -127,6 +127,7 @@ fn hear(provider: &Provider, chunks: &[&[u8]]) {
         expires_at: None,
         max_rounds: 8,
         max_queue: 4,
+        max_answer: layby::session::MAX_ANSWER,
         watchdog: 30,
         patience: 300,
     };

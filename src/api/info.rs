@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Agent, Error, MAX_QUEUE, MAX_ROUNDS, NewSession, Patch, Tenant, check_labels};
 use crate::provider::Sampling;
-use crate::session::{AgentId, Seconds, Settings};
+use crate::session::{AgentId, MAX_ANSWER, Seconds, Settings};
 
 /// Seconds after which the watchdog looks after a model request.
 const WATCHDOG: u64 = 30;
@@ -136,6 +136,7 @@ impl SessionInfo {
             expires_at: self.expires_at,
             max_rounds: MAX_ROUNDS,
             max_queue: MAX_QUEUE,
+            max_answer: MAX_ANSWER,
             watchdog: WATCHDOG,
             patience: PATIENCE,
         }

@@ -44,6 +44,7 @@ pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId}
 pub use input::{Finish, Given, Input, ModelEvent, ModelFailure, OnBusy, Posted, Rejected, Seed};
 pub use item::{IS_ERROR, Item, Kind, Role, Status, output as output_body, user_message};
 pub use log::{Log, Unreadable};
+pub use model::MAX_ANSWER;
 pub use open::{Open, Opening, Part, PartKind};
 pub use state::{BLOCK, LastTurn, Phase, SessionStatus, State, Turn, Waiting};
 
@@ -69,6 +70,8 @@ pub struct Settings {
     pub max_rounds: u32,
     /// Messages that may wait.
     pub max_queue: usize,
+    /// Bytes that one response of a model may hold.
+    pub max_answer: usize,
     /// Seconds after which somebody looks after a model request, in case that whoever runs it has died.
     pub watchdog: u64,
     /// Seconds without progress after which recovery gives up.
@@ -90,6 +93,8 @@ pub struct Session {
     asked: Option<Seq>,
     /// When the model was last heard, as far as the last checkpoint tells; none: not since the log tells.
     heard: Option<Seconds>,
+    /// Bytes of its answer so far.
+    answered: usize,
 }
 
 /// What a step may look at and draw from.
@@ -117,7 +122,7 @@ impl Session {
     /// A session as storage has it, with the open items that were last checkpointed.
     pub fn load(id: SessionId, settings: Settings, state: State, open: Vec<Open>) -> Self {
         let shown = logged(&state);
-        Self { id, settings, state, open, shown, asked: None, heard: None }
+        Self { id, settings, state, open, shown, asked: None, answered: 0, heard: None }
     }
 
     /// The same, knowing that the model was last heard at that time: recovery counts from then.
@@ -242,6 +247,11 @@ impl Session {
         !self.open.is_empty() && self.shown <= Cursor::before(last)
     }
 
+    /// How much the model has written to its current response, in bytes.
+    pub fn answered(&self) -> usize {
+        self.answered
+    }
+
     /// The items that the model is writing, for a checkpoint.
     pub fn open_items(&self) -> &[Open] {
         &self.open
@@ -345,6 +355,7 @@ impl Step<'_, '_> {
         }
         if let Phase::Sampling { at, .. } = self.session.state.phase {
             self.session.asked = Some(at);
+            self.session.answered = 0;
             self.effects.sample = Some(Sample { at });
         }
     }

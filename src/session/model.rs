@@ -6,6 +6,10 @@ use super::{
     Status, Step, Unreadable,
 };
 
+/// The most that one response of a model may hold, in bytes: texts, arguments, names and what is kept for the provider.
+pub const MAX_ANSWER: usize = 4 * 1024 * 1024;
+/// What every part of an item counts at least, in bytes.
+const PART: usize = 256;
 /// The longest call id that is passed on as it is.
 const CALL_ID: usize = 64;
 /// The longest name of a tool that is remembered; no tool has a longer one.
@@ -26,6 +30,18 @@ impl Step<'_, '_> {
                 self.end(Outcome::Failed(Failure { code: "upstream_error".into(), message }), Usage::default());
                 return Ok(());
             }
+            let room = self.session.settings.max_answer.saturating_sub(self.session.answered);
+            let size = size_of(&event);
+            self.session.answered = self.session.answered.saturating_add(size);
+            if size > room {
+                if let (ModelEvent::Text { kind, fresh, text }, Some(open)) = (event, self.session.open.last_mut())
+                {
+                    let fits = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+                    open.push(kind, fresh, fits);
+                }
+                self.effects.cancel = true;
+                return Ok(self.finish(Finish::Limit("max_output_bytes".into()), Usage::default())?);
+            }
             match event {
                 ModelEvent::Message => self.open(Opening::Message),
                 ModelEvent::Reasoning => self.open(Opening::Reasoning),
@@ -39,7 +55,10 @@ impl Step<'_, '_> {
                 }
                 ModelEvent::Text { kind, fresh, text } => {
                     if let Some(open) = self.session.open.last_mut() {
+                        let parts = open.parts.len();
                         open.push(kind, fresh, &text);
+                        let begun = open.parts.len().saturating_sub(parts);
+                        self.session.answered = self.session.answered.saturating_add(PART * begun);
                     }
                 }
                 ModelEvent::Close { payload } => {
@@ -239,11 +258,22 @@ impl Step<'_, '_> {
     }
 }
 
+/// What an event adds to a response, in bytes.
+fn size_of(event: &ModelEvent) -> usize {
+    match event {
+        ModelEvent::Message | ModelEvent::Reasoning | ModelEvent::Finish { .. } => 0,
+        ModelEvent::Call { provider_id, name } => provider_id.len() + name.len(),
+        ModelEvent::Text { text, .. } => text.len(),
+        ModelEvent::Close { payload } => payload.as_ref().map_or(0, |payload| payload.to_string().len()),
+    }
+}
+
 /// The first name that a call gets here: the provider's own, or, where it is too long or malformed, one made of it, so that
-/// a second use is noticed.
+/// a second use is noticed. It begins with a letter or a digit: `..` would name another address in a path.
 fn own_name(provider_id: &str) -> CallId {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
-    if (1..=CALL_ID).contains(&provider_id.len()) && provider_id.bytes().all(plain) {
+    let begins_well = provider_id.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if begins_well && provider_id.len() <= CALL_ID && provider_id.bytes().all(plain) {
         return CallId(provider_id.to_string());
     }
     // FNV-1a: two names with one hash would only mean that the second call gets a minted one.

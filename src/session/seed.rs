@@ -1,5 +1,7 @@
 //! What a session is made with: items of an earlier conversation, or the log of the session that it is a copy of.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::json;
 
 use super::entry::Entry;
@@ -43,30 +45,31 @@ impl Step<'_, '_> {
 }
 
 fn check_pairs(seeds: &[Seed]) -> Result<(), Rejected> {
-    let mut open: Vec<&CallId> = Vec::new();
-    let mut ever: Vec<&CallId> = Vec::new();
+    let mut open: BTreeMap<&CallId, usize> = BTreeMap::new();
+    let mut ever: BTreeSet<&CallId> = BTreeSet::new();
+    let first = |open: &BTreeMap<&CallId, usize>| {
+        open.iter().min_by_key(|(_, index)| **index).map(|(call_id, _)| call_id.to_string())
+    };
     for (index, seed) in seeds.iter().enumerate() {
         let unpaired = |why: String| Err(Rejected::Unpaired { index, why });
         match seed {
-            Seed::Call { call_id, .. } if ever.contains(&call_id) => {
+            Seed::Call { call_id, .. } if !ever.insert(call_id) => {
                 return unpaired(format!("call {call_id} is there twice"));
             }
-            Seed::Call { call_id, .. } => {
-                ever.push(call_id);
-                open.push(call_id);
+            Seed::Call { call_id, .. } => drop(open.insert(call_id, index)),
+            Seed::Output(given) => {
+                if open.remove(&given.call_id).is_none() {
+                    return unpaired(format!("no open call {} comes before this output", given.call_id));
+                }
             }
-            Seed::Output(given) => match open.iter().position(|call_id| **call_id == given.call_id) {
-                Some(n) => drop(open.remove(n)),
-                None => return unpaired(format!("no open call {} comes before this output", given.call_id)),
-            },
             Seed::Message { role: Role::User | Role::Assistant, .. } => {
-                if let Some(call_id) = open.first() {
+                if let Some(call_id) = first(&open) {
                     return unpaired(format!("call {call_id} has no output before this message"));
                 }
             }
         }
     }
-    match open.first() {
+    match first(&open) {
         Some(call_id) => {
             let index = seeds.len().saturating_sub(1);
             Err(Rejected::Unpaired { index, why: format!("call {call_id} has no output") })

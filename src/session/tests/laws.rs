@@ -187,7 +187,7 @@ type Law = Result<(), TestCaseError>;
 
 /// No order of events, no crash, and no nonsense from a model makes a session unusable.
 pub fn every_session_can_be_brought_to_rest<L: TestLog>(ops: &[Op]) -> Law {
-    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), max_answer: 1500, ..settings() });
     for op in ops {
         perform(&mut rig, op);
     }
@@ -202,7 +202,7 @@ pub fn every_session_can_be_brought_to_rest<L: TestLog>(ops: &[Op]) -> Law {
 
 /// Every turn that began has exactly one end, and shows it once.
 pub fn every_turn_ends_once<L: TestLog>(ops: &[Op]) -> Law {
-    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), max_answer: 1500, ..settings() });
     for op in ops {
         perform(&mut rig, op);
     }
@@ -218,7 +218,7 @@ pub fn every_turn_ends_once<L: TestLog>(ops: &[Op]) -> Law {
 
 /// The cursor law: what a reader gets who resumes after any event is what an undisturbed reader got after it.
 pub fn resuming_anywhere_misses_nothing<L: TestLog>(ops: &[Op], budget: usize, phase: usize) -> Law {
-    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), max_answer: 1500, ..settings() });
     for op in ops.iter().filter(|op| !matches!(op, Op::Crash)) {
         perform(&mut rig, op);
     }
@@ -234,7 +234,7 @@ pub fn resuming_anywhere_misses_nothing<L: TestLog>(ops: &[Op], budget: usize, p
 
 /// A copy that is made at any moment has no open turn, and can be used.
 pub fn every_copy_can_be_used<L: TestLog>(ops: &[Op]) -> Law {
-    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), ..settings() });
+    let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), max_answer: 1500, ..settings() });
     for op in ops {
         perform(&mut rig, op);
     }

@@ -4,6 +4,7 @@ mod dialects;
 mod large;
 pub(crate) mod laws;
 mod life;
+mod limits;
 mod queue;
 mod rows;
 mod scenarios;
@@ -341,6 +342,7 @@ pub fn settings() -> Settings {
         watchdog: 30,
         max_rounds: 8,
         max_queue: 4,
+        max_answer: MAX_ANSWER,
         patience: 300,
     }
 }
