@@ -10,6 +10,9 @@ use super::{Code, Error, MAX_TEXT};
 use crate::provider::{ResponseFormat, Sampling, ToolChoice};
 use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
 
+/// Fields of a content part that hold an address.
+const ADDRESSES: [&str; 2] = ["image_url", "file_url"];
+
 /// What a client wants of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
@@ -130,13 +133,26 @@ impl Command {
 /// Refuses content parts with an address that may not be gone to.
 pub fn check_urls(parts: &Value, at: &str, reach: Reach) -> Result<(), Error> {
     for (n, part) in parts.as_array().into_iter().flatten().enumerate() {
-        for key in ["image_url", "file_url"] {
-            if let Some(Err(why)) = part.get(key).and_then(Value::as_str).map(|url| check_part_url(url, reach)) {
-                return Err(Error::invalid(format!("{at}[{n}].{key}"), why));
-            }
+        for (key, value) in part.as_object().into_iter().flatten() {
+            check_field(key, value, &format!("{at}[{n}].{key}"), reach)?;
         }
     }
     Ok(())
+}
+
+/// A part goes to the provider as it was posted, so any of its fields may be an address to somebody.
+fn check_field(key: &str, value: &Value, at: &str, reach: Reach) -> Result<(), Error> {
+    match (key, value) {
+        ("type" | "text" | "refusal" | "filename" | "file_data", _) => Ok(()),
+        (_, Value::String(url)) if ADDRESSES.contains(&key) || url.contains("://") => {
+            check_part_url(url, reach).map_err(|why| Error::invalid(at, why))
+        }
+        (_, Value::Array(list)) => list.iter().try_for_each(|value| check_field(key, value, at, reach)),
+        (_, Value::Object(fields)) => {
+            fields.iter().try_for_each(|(key, value)| check_field(key, value, &format!("{at}.{key}"), reach))
+        }
+        (_, Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Ok(()),
+    }
 }
 
 fn message(envelope: Envelope) -> Result<Command, Error> {
@@ -231,8 +247,25 @@ pub fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
             Some(Value::String(text)) => check_text(text, &format!("{at}.{key}"))?,
             _ => return Err(Error::invalid(format!("{at}.{key}"), "must be a string")),
         }
+        for key in ["image_url", "file_url", "file_id", "file_data"] {
+            if part.get(key).is_some_and(|value| !value.is_string() && !value.is_null()) {
+                return Err(Error::invalid(format!("{at}.{key}"), "must be a string"));
+            }
+        }
+        if part.get("file_data").and_then(Value::as_str).is_some_and(|data| !is_data(data)) {
+            let message = "must be a data: URL or base64; an address belongs in file_url";
+            return Err(Error::invalid(format!("{at}.file_data"), message));
+        }
     }
     Ok(())
+}
+
+/// Whether a text holds the data of a file itself, and says nothing of where else it could be.
+fn is_data(text: &str) -> bool {
+    let scheme = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    let base64 = |b: u8| b.is_ascii_alphanumeric() || b.is_ascii_whitespace() || b"+/-_=".contains(&b);
+    // A path that begins with a slash could be an address without its scheme.
+    scheme || (text.bytes().all(base64) && !text.trim_start().starts_with("//"))
 }
 
 /// Refuses a text above the limit.
@@ -336,6 +369,48 @@ mod tests {
             let error = check(url, Reach::Public).unwrap_err();
             assert_eq!(error.param.as_deref(), Some("data.content[0].image_url"), "{url}");
         }
+    }
+
+    #[test]
+    fn a_files_data_is_no_address() {
+        let commands = |part: &Value| {
+            [
+                json!({"type": "message", "data": {"role": "user", "content": [part]}}),
+                json!({"type": "function_call_output", "data": {"call_id": "c", "output": [part]}}),
+            ]
+            .map(|body| command(&body.to_string()))
+        };
+        let file = |data: &str| json!({"type": "input_file", "filename": "a.pdf", "file_data": data});
+        for fine in ["data:application/pdf;base64,AAAA", "DATA:text/plain,a", "AAAA/+==", "AA-_\r\nAA"] {
+            assert!(commands(&file(fine)).iter().all(Result::is_ok), "{fine}");
+        }
+        for address in
+            ["https://169.254.169.254/x", "http:a", "//10.0.0.1/x", " https://a.example.com/a.pdf", "a.b"]
+        {
+            for (refused, at) in commands(&file(address)).into_iter().zip(["data.content", "data.output"]) {
+                assert_eq!(refused.unwrap_err().param, Some(format!("{at}[0].file_data")), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_field_of_a_part_is_an_address_that_nobody_has_looked_at() {
+        let address = "http://169.254.169.254/";
+        for part in [
+            json!({"type": "input_file", "file_id": "f", "file_url": address}),
+            json!({"type": "input_file", "file_data": "AAAA", "url": address}),
+            json!({"type": "input_image", "file_id": "f", "image_url": address}),
+            json!({"type": "input_image", "file_id": "f", "image_url": {"url": address}}),
+            json!({"type": "input_text", "text": "x", "image_url": address}),
+            json!({"type": "input_text", "text": "x", "source": {"type": "url", "url": [address]}}),
+        ] {
+            let body = json!({"type": "message", "data": {"role": "user", "content": [part]}}).to_string();
+            let checked = command(&body).and_then(|command| command.check_reach(Reach::Public));
+            assert_eq!(checked.unwrap_err().code, Code::InvalidInput, "{part}");
+        }
+        let text = json!({"type": "input_text", "text": address, "note": "no address"});
+        let body = json!({"type": "message", "data": {"role": "user", "content": [text]}}).to_string();
+        assert_eq!(command(&body).unwrap().check_reach(Reach::Public), Ok(()));
     }
 
     #[test]

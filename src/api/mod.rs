@@ -61,6 +61,8 @@ pub const MAX_MODEL: usize = 256;
 pub const MAX_EXPIRY: u64 = 315_360_000;
 /// Labels of a session.
 pub const MAX_LABELS: usize = 16;
+/// Items that a session can be made with.
+pub const MAX_INITIAL_ITEMS: usize = 10_000;
 /// Model responses of one turn.
 pub const MAX_ROUNDS: u32 = 64;
 /// Readers of one session.

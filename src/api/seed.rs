@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::Error;
 use super::create::parse;
 use super::event::{check_parts, check_text, check_urls, output};
 use super::outbound::Reach;
+use super::{Code, Error, MAX_INITIAL_ITEMS};
 use crate::session::{CallId, Given, OnBusy, Posted, Role, Seed};
 
 /// Items that a session begins with, and the message that starts its first turn.
@@ -57,6 +57,10 @@ impl Seeds {
 
 /// Reads the list. Whether calls and outputs fit together is for the session to say.
 pub fn seeds(list: Vec<Map<String, Value>>) -> Result<Seeds, Error> {
+    if list.len() > MAX_INITIAL_ITEMS {
+        let message = format!("there are {} initial items, the limit is {MAX_INITIAL_ITEMS}", list.len());
+        return Err(Error { param: Some("initial_items".into()), ..Error::new(Code::PayloadTooLarge, message) });
+    }
     let mut items = Vec::with_capacity(list.len());
     for (n, item) in list.into_iter().enumerate() {
         items.push(seed(item, &format!("initial_items[{n}]"))?);
@@ -113,10 +117,12 @@ fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
 
 fn check_id(id: &str, at: &str) -> Result<(), Error> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
-    if (1..=64).contains(&id.len()) && id.bytes().all(plain) {
+    if (1..=64).contains(&id.len()) && id.bytes().all(plain) && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+    {
         return Ok(());
     }
-    let message = "a call id has 1 to 64 letters, digits, underscores, hyphens, dots and colons";
+    let message =
+        "a call id has 1 to 64 letters, digits, underscores, hyphens, dots and colons, a letter or a digit first";
     Err(Error::invalid(format!("{at}.call_id"), message))
 }
 
@@ -179,6 +185,15 @@ mod tests {
     }
 
     #[test]
+    fn there_is_a_limit_to_initial_items() {
+        let list = |n: usize| Value::from(vec![json!({"role": "assistant", "content": "x"}); n]);
+        assert!(read(list(MAX_INITIAL_ITEMS)).is_ok());
+        let error = read(list(MAX_INITIAL_ITEMS + 1)).unwrap_err();
+        assert_eq!((error.code, error.param.as_deref()), (Code::PayloadTooLarge, Some("initial_items")));
+        assert!(error.message.contains("10001") && error.message.contains("10000"), "{}", error.message);
+    }
+
+    #[test]
     fn what_is_wrong_is_pointed_at() {
         let cases = [
             (json!({"type": "reasoning"}), "type"),
@@ -188,8 +203,19 @@ mod tests {
             (json!({"role": "user", "content": [{"type": "output_text", "text": "x"}]}), "content[0].type"),
             (json!({"role": "assistant", "content": [{"type": "output_text"}]}), "content[0].text"),
             (json!({"type": "function_call", "call_id": "a b", "name": "x", "arguments": ""}), "call_id"),
+            (json!({"type": "function_call", "call_id": "..", "name": "x", "arguments": ""}), "call_id"),
+            (json!({"type": "function_call_output", "call_id": ".", "output": "x"}), "call_id"),
             (json!({"type": "function_call", "call_id": "a", "name": "", "arguments": ""}), "name"),
             (json!({"type": "function_call_output", "call_id": "a", "output": {}}), "output"),
+            (
+                json!({"type": "function_call_output", "call_id": "a",
+                    "output": [{"type": "input_file", "file_data": "https://169.254.169.254/"}]}),
+                "output[0].file_data",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "input_file", "file_data": "https://169.254.169.254/"}]}),
+                "content[0].file_data",
+            ),
         ];
         for (item, param) in cases {
             let error = read(json!([{"role": "user", "content": "x"}, item])).unwrap_err();
