@@ -104,6 +104,18 @@ fn measure(text: &str) -> (usize, usize, usize) {
     (values, objects, deepest)
 }
 
+/// About how much memory a value takes.
+pub fn footprint(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 24,
+        Value::String(text) => 40 + text.len(),
+        Value::Array(list) => 40 + list.iter().map(footprint).sum::<usize>(),
+        Value::Object(map) => {
+            500 + map.iter().map(|(key, value)| 40 + key.len() + footprint(value)).sum::<usize>()
+        }
+    }
+}
+
 /// Why JSON is not what it was to be read as. Small, because everything that is read may come back as one instead.
 ///
 /// Its alternate form, `{fault:#}`, leaves out what was read: for logs, where the value may be a secret.

@@ -14,6 +14,7 @@
 //! | no such provider in the deployment | `upstream_unreachable` | never |
 //! | body ends, or breaks, before the answer's own end | `upstream_truncated` | yes |
 //! | one event above the cap, in bytes or in values | `upstream_error` | never |
+//! | an answer above the cap in all | `upstream_error` | never |
 //! | an event that is not JSON | `upstream_error` | yes |
 //! | an event of an unknown type | ignored | |
 
@@ -21,13 +22,17 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
+use super::bounds;
 use crate::json::{self, ParseError};
 use crate::session::{Failure, ModelFailure, Seconds};
 
 /// The longest part of a provider's own message that is passed on, in bytes.
-const MESSAGE: usize = 500;
+const QUOTE: usize = 500;
+/// The longest message in all.
+const MESSAGE: usize = 4096;
 
-fn failure(code: &str, message: String, retryable: bool) -> ModelFailure {
+fn failure(code: &str, mut message: String, retryable: bool) -> ModelFailure {
+    bounds::clip(&mut message, MESSAGE);
     ModelFailure { failure: Failure { code: code.into(), message }, retryable, retry_after_seconds: None }
 }
 
@@ -91,6 +96,11 @@ pub fn too_long(cap: usize) -> ModelFailure {
     failure("upstream_error", format!("the model provider sent an event of more than {cap} bytes"), false)
 }
 
+/// The answer is longer than what is accepted, whatever it says.
+pub fn too_much(limit: usize) -> ModelFailure {
+    failure("upstream_error", format!("the model provider sent more than {limit} bytes"), false)
+}
+
 /// An event of the answer cannot be parsed, or would take too much memory.
 pub fn unparsed(e: &ParseError) -> ModelFailure {
     match e {
@@ -145,7 +155,7 @@ fn fields(json: &Value) -> (String, String) {
 }
 
 fn clip(text: &str) -> String {
-    text.get(..text.floor_char_boundary(MESSAGE)).unwrap_or_default().to_string()
+    text.get(..text.floor_char_boundary(QUOTE)).unwrap_or_default().to_string()
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a day first")]

@@ -4,6 +4,7 @@
 //! no answers stands in one table, in [`failure`].
 
 mod anthropic;
+mod bounds;
 mod chat;
 pub mod failure;
 #[cfg(test)]
@@ -128,6 +129,9 @@ pub trait Decoder {
     /// Takes the next bytes.
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure>;
 
+    /// Whether the model has said all, although the answer has not ended yet: only the usage, or a last mark, is missing.
+    fn is_whole(&self) -> bool;
+
     /// The body has ended. An answer without an end of its own is a failure.
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure>;
 }
@@ -166,7 +170,7 @@ impl Provider {
 
     /// The request for a prompt and the decoder for its answer; none if there is nobody to ask.
     pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(Ask, Box<dyn Decoder>)> {
-        Some(match self {
+        let (ask, decoder): (Ask, Box<dyn Decoder>) = match self {
             Provider::OpenAiResponses(host) => {
                 (Ask::Http(responses::encode(host, prompt)), Box::new(responses::Answer::new()))
             }
@@ -178,7 +182,8 @@ impl Provider {
                 (Ask::Binding(workers_ai::encode(settings, prompt)), Box::new(chat::Answer::new()))
             }
             Provider::Scripted(_) | Provider::Named(_) => return None,
-        })
+        };
+        Some((ask, Box::new(bounds::Bounded(decoder))))
     }
 }
 

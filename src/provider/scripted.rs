@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::bounds::bounded;
 use super::transcript::Part;
 use super::{Prompt, failure};
 use crate::json;
@@ -109,7 +110,7 @@ pub fn play(script: Script<'_>, prompt: &Prompt<'_>) -> Result<Vec<ModelEvent>, 
         ..Usage::default()
     };
     events.push(ModelEvent::Finish { reason: Finish::Done, usage });
-    Ok(events)
+    Ok(bounded(events))
 }
 
 /// Past the end of the script: echo the message, call an offered tool that it names, report a tool's output.

@@ -4,12 +4,14 @@ use serde_json::{Value, json};
 
 use crate::provider::stream::{Frame, Frames};
 use crate::provider::{Decoder, FIELDS, failure, field};
-use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
+use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// Decodes one answer.
 pub struct Answer {
     frames: Frames,
     block: Option<Block>,
+    /// Index and id of every call so far: a host may announce one again.
+    calls: Vec<(Option<u64>, String)>,
     reason: Option<String>,
     usage: Usage,
     finished: bool,
@@ -28,13 +30,22 @@ struct Block {
 impl Answer {
     /// A decoder for one answer.
     pub fn new() -> Self {
-        Self { frames: Frames::new(), block: None, reason: None, usage: Usage::default(), finished: false }
+        Self {
+            frames: Frames::new(),
+            block: None,
+            calls: Vec::new(),
+            reason: None,
+            usage: Usage::default(),
+            finished: false,
+        }
     }
 
     fn event(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         match field(event, "type").as_str().unwrap_or_default() {
             "message_start" => self.count(field(field(event, "message"), "usage")),
-            "content_block_start" => self.begin(field(event, "content_block"), out),
+            "content_block_start" => {
+                self.begin(field(event, "index").as_u64(), field(event, "content_block"), out);
+            }
             "content_block_delta" => self.delta(field(event, "delta"), out),
             "content_block_stop" => self.stop(out),
             "message_delta" => {
@@ -51,8 +62,16 @@ impl Answer {
         Ok(())
     }
 
-    fn begin(&mut self, block: &Value, out: &mut Vec<ModelEvent>) {
+    fn begin(&mut self, index: Option<u64>, block: &Value, out: &mut Vec<ModelEvent>) {
+        let id = field(block, "id").as_str().filter(|_| field(block, "type") == "tool_use").unwrap_or_default();
+        let again = self.calls.iter().position(|(at, call)| *at == index && call == id && !id.is_empty());
+        if again.is_some_and(|again| self.block.is_some() && again + 1 == self.calls.len()) {
+            return; // it is being written
+        }
         self.stop(out);
+        if again.is_some() {
+            return; // without a block, its deltas go nowhere
+        }
         let text = |key: &str| field(block, key).as_str().unwrap_or_default();
         let (opening, kind, given) = match field(block, "type").as_str() {
             Some("text") => (ModelEvent::Message, PartKind::Text, text("text")),
@@ -61,6 +80,7 @@ impl Answer {
             Some("tool_use") => {
                 let call =
                     ModelEvent::Call { provider_id: text("id").to_string(), name: text("name").to_string() };
+                self.calls.push((index, id.to_string()));
                 (call, PartKind::Arguments, "")
             }
             _ => return,
@@ -105,6 +125,8 @@ impl Answer {
         let thought = self.block.as_mut().and_then(|block| block.thought.as_mut());
         if let Some(thought) = thought.and_then(Value::as_object_mut) {
             match thought.get_mut(key) {
+                // More than the session takes is not collected; it ends the answer when it sees this much.
+                Some(Value::String(so_far)) if so_far.len() > MAX_ANSWER => {}
                 Some(Value::String(so_far)) => so_far.push_str(more),
                 _ => drop(thought.insert(key.to_string(), more.into())),
             }
@@ -150,8 +172,9 @@ impl Answer {
     /// An answer of a host that does not stream.
     fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) {
         self.count(field(body, "usage"));
-        for block in field(body, "content").as_array().map(Vec::as_slice).unwrap_or_default() {
-            self.begin(block, out);
+        let blocks = field(body, "content").as_array().map(Vec::as_slice).unwrap_or_default();
+        for (index, block) in (0..).zip(blocks) {
+            self.begin(Some(index), block, out);
         }
         self.reason = field(body, "stop_reason").as_str().map(str::to_string);
     }
@@ -167,6 +190,10 @@ impl Decoder for Answer {
             }
         }
         Ok(out)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.reason.is_some() && !self.finished
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {

@@ -181,11 +181,13 @@ fn content(parts: &Value) -> Vec<Value> {
 
 fn block(part: &Value) -> Option<Value> {
     let url = |key: &str| part.get(key).and_then(Value::as_str).map(source);
+    let file_data = part.get("file_data").and_then(Value::as_str).map(|data| match data.get(..5) {
+        Some(scheme) if scheme.eq_ignore_ascii_case("data:") => source(data),
+        _ => json!({"type": "base64", "media_type": "application/pdf", "data": data}),
+    });
     match field(part, "type").as_str() {
         Some("input_image") => Some(json!({"type": "image", "source": url("image_url")?})),
-        Some("input_file") => {
-            Some(json!({"type": "document", "source": url("file_data").or_else(|| url("file_url"))?}))
-        }
+        Some("input_file") => Some(json!({"type": "document", "source": file_data.or_else(|| url("file_url"))?})),
         _ => {
             let said = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str)?;
             if said.trim().is_empty() { None } else { Some(text(said)) }

@@ -36,6 +36,31 @@ fn end() -> Value {
 }
 
 #[test]
+fn a_call_that_is_announced_again_is_the_same_call() {
+    let start = |index: u64, id: &str| {
+        json!({"type": "content_block_start", "index": index,
+        "content_block": {"type": "tool_use", "id": id, "name": "look", "input": {}}})
+    };
+    let delta = |index: u64| {
+        json!({"type": "content_block_delta", "index": index,
+        "delta": {"type": "input_json_delta", "partial_json": "{}"}})
+    };
+    let stop = |index: u64| json!({"type": "content_block_stop", "index": index});
+    let end =
+        [json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}), json!({"type": "message_stop"})];
+    let one = [call("a", "look"), text(PartKind::Arguments, "{}"), close()];
+    let events = |events: &[Value]| {
+        let mut events = decode(Answer::new(), &[&frames(&[events, &end].concat())]).unwrap();
+        events.pop();
+        events
+    };
+    assert_eq!(events(&[start(0, "a"), start(0, "a"), delta(0), stop(0)]), one);
+    assert_eq!(events(&[start(0, "a"), delta(0), stop(0), start(0, "a"), delta(0), stop(0)]), one);
+    let two = [start(0, "a"), delta(0), stop(0), start(1, "a"), delta(1), stop(1)];
+    assert_eq!(events(&two), [one.clone(), one].concat(), "another index is another call");
+}
+
+#[test]
 fn thoughts_text_and_calls_come_out_wherever_the_bytes_are_cut() {
     let events = [
         start(),

@@ -1,13 +1,14 @@
 //! The answer: a stream of chunks, or one JSON object from a host that does not stream.
 //!
 //! Text comes out as it comes in. Calls come out when the answer is complete: hosts number them wrongly, name them late and
-//! repeat their ids, so what belongs together is certain only then. One rule decides (`Calls::find`).
+//! repeat their ids, so what belongs together is certain only then (`calls`).
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use super::calls::Calls;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{Decoder, FIELDS, failure, field};
-use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
+use crate::provider::{Decoder, failure, field};
+use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// Decodes one answer.
 pub struct Answer {
@@ -56,8 +57,11 @@ impl Answer {
         self.text(PartKind::Text, text("content"), out);
         self.text(PartKind::Text, text("response"), out);
         self.text(PartKind::Refusal, text("refusal"), out);
-        for call in field(delta, "tool_calls").as_array().map(Vec::as_slice).unwrap_or_default() {
-            self.calls.add(call);
+        self.calls.add(field(delta, "tool_calls").as_array().map(Vec::as_slice).unwrap_or_default());
+        if self.calls.size() > MAX_ANSWER {
+            // The session takes no answer of this size: let it see and end it, instead of collecting more.
+            self.close(out);
+            self.calls.take(out);
         }
         if let Some(reason) = field(choice, "finish_reason").as_str() {
             self.reason = Some(reason.to_string());
@@ -89,12 +93,7 @@ impl Answer {
             return;
         }
         self.close(out);
-        for call in std::mem::take(&mut self.calls.0) {
-            let payload = if call.fields.is_empty() { None } else { Some(json!({FIELDS: {"chat": call.fields}})) };
-            out.push(ModelEvent::Call { provider_id: call.id, name: call.name });
-            out.push(ModelEvent::Text { kind: PartKind::Arguments, fresh: false, text: call.arguments });
-            out.push(ModelEvent::Close { payload });
-        }
+        self.calls.take(out);
         let reason = match self.reason.as_deref() {
             Some("length") => Finish::Limit("max_output_tokens".into()),
             Some("content_filter") => Finish::Limit("content_filter".into()),
@@ -117,6 +116,10 @@ impl Decoder for Answer {
         Ok(out)
     }
 
+    fn is_whole(&self) -> bool {
+        self.reason.is_some() && !self.finished
+    }
+
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         if let Some(body) = self.frames.finish()? {
@@ -131,71 +134,6 @@ impl Decoder for Answer {
             self.end(&mut out);
         }
         if self.finished { Ok(out) } else { Err(failure::truncated()) }
-    }
-}
-
-/// The calls of one answer, in the order in which they began.
-#[derive(Default)]
-struct Calls(Vec<Call>);
-
-struct Call {
-    index: Option<u64>,
-    id: String,
-    name: String,
-    arguments: String,
-    /// What else the provider said of the call. It wants to see it again.
-    fields: Map<String, Value>,
-}
-
-impl Calls {
-    fn add(&mut self, delta: &Value) {
-        let text =
-            |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
-        let (index, id) = (field(delta, "index").as_u64(), text(delta, "id"));
-        let function = delta.get("function").unwrap_or(delta);
-        let name = text(function, "name");
-        let Some(call) = self.find(index, &id, &name) else { return };
-        if call.id.is_empty() {
-            call.id = id;
-        }
-        if call.name.is_empty() {
-            call.name = name;
-        }
-        call.arguments.push_str(&match function.get("arguments") {
-            Some(Value::String(text)) => text.clone(),
-            Some(object @ Value::Object(_)) => object.to_string(),
-            _ => String::new(),
-        });
-        for (key, value) in delta.as_object().into_iter().flatten() {
-            if !matches!(key.as_str(), "index" | "id" | "type" | "function" | "name" | "arguments") {
-                call.fields.insert(key.clone(), value.clone());
-            }
-        }
-    }
-
-    /// The call that a delta belongs to. A number or an id that is new begins a call; so does a name that comes again after
-    /// whole arguments. What has neither goes to the last call.
-    fn find(&mut self, index: Option<u64>, id: &str, name: &str) -> Option<&mut Call> {
-        let same_id = |call: &Call| id.is_empty() || call.id.is_empty() || call.id == id;
-        let at = match index {
-            Some(_) => self.0.iter().rposition(|call| call.index == index),
-            None if id.is_empty() => self.0.len().checked_sub(1),
-            None => self.0.iter().rposition(|call| call.id == id),
-        };
-        let at = at.filter(|at| {
-            self.0.get(*at).is_some_and(|call| {
-                let again = !name.is_empty()
-                    && !call.name.is_empty()
-                    && serde_json::from_str::<Value>(&call.arguments).is_ok();
-                same_id(call) && !again
-            })
-        });
-        let at = at.unwrap_or_else(|| {
-            let (id, name) = (String::new(), String::new());
-            self.0.push(Call { index, id, name, arguments: String::new(), fields: Map::new() });
-            self.0.len() - 1
-        });
-        self.0.get_mut(at)
     }
 }
 

@@ -1,5 +1,6 @@
 //! OpenAI's Chat Completions API and the many hosts that imitate it. Source: the API reference, "Chat Completions".
 
+mod calls;
 mod decode;
 mod encode;
 #[cfg(test)]

@@ -7,8 +7,8 @@ use crate::provider::fixtures::{
     call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
 use crate::provider::transcript::{Line, Part};
-use crate::provider::{Prompt, Sampling};
-use crate::session::{ModelEvent, PartKind, Usage};
+use crate::provider::{Decoder, Prompt, Sampling};
+use crate::session::{MAX_ANSWER, ModelEvent, PartKind, Usage};
 
 fn chunk(delta: Value) -> Value {
     json!({"id": "c", "choices": [{"index": 0, "delta": delta}]})
@@ -126,6 +126,107 @@ fn calls_are_told_apart_however_badly_they_are_numbered() {
     for events in [&blank_id[..], &late_name, &object] {
         assert_eq!(calls(&[events, &[end("stop")]].concat()), std::slice::from_ref(&a), "{events:#?}");
     }
+}
+
+/// A call is sent in one piece or in several, and something of it is sent again afterwards.
+#[test]
+fn a_call_that_is_sent_again_is_the_same_call() {
+    let indexes = [json!({"index": 0}), json!({}), json!({"index": null})];
+    let ids = [json!({"id": "a"}), json!({}), json!({"id": ""})];
+    let names = [Some("look"), Some(""), None];
+    let again = ["", " ", "\n", "{\"v\":1}", "{ \"v\": 1 }\n"];
+    let joined = |one: &Value, other: &Value| {
+        let mut all = one.clone();
+        all.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+        all
+    };
+    for (first_index, index) in indexes.iter().flat_map(|one| indexes.iter().map(move |other| (one, other))) {
+        for (first_id, id) in ids.iter().flat_map(|one| ids.iter().map(move |other| (one, other))) {
+            let begun = joined(first_index, first_id);
+            let whole = vec![piece(begun.clone(), Some("look"), "{\"v\":1}")];
+            let pieces = ["", "{\"v\"", ":1}"].map(|arguments| piece(begun.clone(), Some("look"), arguments));
+            let unnamed = [piece(begun, Some("look"), ""), piece(joined(index, id), None, "{\"v\":1}")];
+            for sent in [whole, pieces.to_vec(), unnamed.to_vec()] {
+                for (name, arguments) in names.iter().flat_map(|name| again.map(|again| (*name, again))) {
+                    // Complete arguments without any sign of whose they are could not be anything else.
+                    let last = piece(joined(index, id), name, arguments);
+                    let events = [sent.clone(), vec![last, end("tool_calls")]].concat();
+                    let got = calls(&events);
+                    assert_eq!(got.len(), 1, "{events:#?}");
+                    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+                    assert_eq!((got[0].0.as_str(), value(&got[0].1)), ("look", json!({"v": 1})), "{events:#?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_of_calls_that_is_sent_again_is_the_same_list() {
+    let list = |calls: [Value; 2]| chunk(json!({"tool_calls": calls}));
+    let call = |mut fields: Value, v: u8| {
+        fields["function"] = json!({"name": "look", "arguments": format!("{{\"v\":{v}}}")});
+        fields
+    };
+    let forms = [
+        [json!({"index": 0, "id": "a"}), json!({"index": 1, "id": "b"})],
+        [json!({"id": "a"}), json!({"id": "b"})],
+        [json!({"index": 0}), json!({"index": 1})],
+        [json!({"index": 0}), json!({"index": 0})],
+        [json!({"index": 0, "id": "a"}), json!({"index": 0, "id": "b"})],
+        [json!({}), json!({})],
+    ];
+    for form in &forms {
+        for again in &forms {
+            let [one, two] = form.clone();
+            let [one_again, two_again] = again.clone();
+            let events = [
+                list([call(one, 1), call(two, 2)]),
+                list([call(one_again, 1), call(two_again, 2)]),
+                end("tool_calls"),
+            ];
+            let want =
+                [("look".to_string(), "{\"v\":1}".to_string()), ("look".to_string(), "{\"v\":2}".to_string())];
+            assert_eq!(calls(&events), want, "{events:#?}");
+        }
+    }
+}
+
+#[test]
+fn other_arguments_after_whole_ones_are_another_call() {
+    let (a, b) = (("look".to_string(), "{\"v\":1}".to_string()), ("look".to_string(), "{\"v\":2}".to_string()));
+    for fields in [json!({"index": 0}), json!({}), json!({"id": "x"}), json!({"index": 0, "id": ""})] {
+        let whole = |v| piece(fields.clone(), Some("look"), v);
+        let named_first = [
+            whole("{\"v\":1}"),
+            whole(""),
+            piece(json!({"index": 0}), None, "{\"v\""),
+            piece(json!({"index": 0}), None, ":2}"),
+        ];
+        for events in [&[whole("{\"v\":1}"), whole("{\"v\":2}")][..], &named_first] {
+            assert_eq!(calls(&[events, &[end("tool_calls")]].concat()), [a.clone(), b.clone()], "{events:#?}");
+        }
+    }
+    let other = [piece(json!({}), Some("look"), "{}"), piece(json!({}), Some("find"), "")];
+    assert_eq!(calls(&[&other[..], &[end("stop")]].concat()).len(), 2, "another name is another call");
+    let placeholder = [
+        piece(json!({"index": 0, "id": "a"}), Some("look"), "{}"),
+        piece(json!({"index": 0}), None, "{\"v\""),
+        piece(json!({"index": 0}), None, ":1}"),
+    ];
+    assert_eq!(calls(&[&placeholder[..], &[end("stop")]].concat()), [a]);
+}
+
+#[test]
+fn calls_that_never_end_are_passed_on_before_they_fill_the_memory() {
+    let mut decoder = Answer::new();
+    let text = format!("[\"{}\",", "x".repeat(MAX_ANSWER / 4));
+    let mut passed = 0;
+    for _ in 0..5 {
+        let bytes = frames(&[piece(json!({"index": 0, "id": "a"}), Some("look"), &text)]);
+        passed += decoder.push(&bytes).unwrap().len();
+    }
+    assert!(passed > 0);
 }
 
 #[test]

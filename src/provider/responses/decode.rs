@@ -5,9 +5,13 @@
 
 use serde_json::Value;
 
+use crate::json;
 use crate::provider::stream::{Frame, Frames};
 use crate::provider::{Decoder, failure};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
+
+/// The most memory that events of other items may take while one is open, in bytes.
+const HELD: usize = 16 * 1024 * 1024;
 
 /// Decodes one answer.
 pub struct Answer {
@@ -15,6 +19,10 @@ pub struct Answer {
     item: Option<OpenItem>,
     /// Events of other items, until the open one is finished.
     held: Vec<Value>,
+    /// The memory that they take.
+    held_size: usize,
+    /// `output_index` and id of every call so far: a host may announce or finish one again.
+    calls: Vec<(Option<u64>, String)>,
     /// Output items that began so far, ignored ones included.
     items: usize,
     finished: bool,
@@ -31,7 +39,15 @@ struct OpenItem {
 impl Answer {
     /// A decoder for one answer.
     pub fn new() -> Self {
-        Self { frames: Frames::new(), item: None, held: Vec::new(), items: 0, finished: false }
+        Self {
+            frames: Frames::new(),
+            item: None,
+            held: Vec::new(),
+            held_size: 0,
+            calls: Vec::new(),
+            items: 0,
+            finished: false,
+        }
     }
 
     fn event(&mut self, event: Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
@@ -53,8 +69,9 @@ impl Answer {
         if let (Some(index), Some(open)) = (index, open)
             && index != open
         {
+            self.held_size += json::footprint(&event);
             self.held.push(event);
-            return Ok(());
+            return if self.held_size > HELD { Err(failure::too_much(HELD)) } else { Ok(()) };
         }
         self.item_event(&event, index, out);
         Ok(())
@@ -102,6 +119,18 @@ impl Answer {
         {
             open.index = index; // the announcement of an item whose text came first
             return;
+        }
+        if text(item, "type") == "function_call" {
+            let call = (index, text(item, "call_id").to_string());
+            let again = !call.1.is_empty() && self.calls.contains(&call);
+            if again && self.item.as_ref().is_some_and(|open| open.index == index) {
+                return; // it is being written
+            }
+            if again {
+                self.item = Some(OpenItem { index, parts: Vec::new(), ignored: true });
+                return;
+            }
+            self.calls.push(call);
         }
         let begun = match text(item, "type") {
             "message" => Some(ModelEvent::Message),
@@ -152,10 +181,14 @@ impl Answer {
     /// Lets the events go on that waited for the open item.
     fn release(&mut self, out: &mut Vec<ModelEvent>) {
         let held = std::mem::take(&mut self.held);
+        self.held_size = 0;
         for event in held {
             let index = event.get("output_index").and_then(Value::as_u64);
             match self.item.as_ref().and_then(|item| item.index) {
-                Some(open) if index != Some(open) => self.held.push(event),
+                Some(open) if index != Some(open) => {
+                    self.held_size += json::footprint(&event);
+                    self.held.push(event);
+                }
                 _ => self.item_event(&event, index, out),
             }
         }
@@ -192,9 +225,13 @@ impl Answer {
             self.end(output.get(self.items.saturating_sub(1)).unwrap_or(&Value::Null), out);
             self.release(out);
         }
-        for item in output.iter().skip(self.items) {
-            self.begin(item, None, out);
-            self.end(item, out);
+        let streamed = std::mem::take(&mut self.calls);
+        for (index, item) in (0..).zip(output).skip(self.items) {
+            let id = text(item, "call_id");
+            if id.is_empty() || streamed.iter().all(|(_, call)| call != id) {
+                self.begin(item, Some(index), out);
+                self.end(item, out);
+            }
         }
         let limit = response.get("incomplete_details").and_then(|details| details.get("reason"));
         let reason = match (text(event, "type"), text(response, "status")) {
@@ -219,6 +256,11 @@ impl Decoder for Answer {
             }
         }
         Ok(out)
+    }
+
+    /// The event that says why the model stopped is the last one.
+    fn is_whole(&self) -> bool {
+        false
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {

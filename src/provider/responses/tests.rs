@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Answer, encode};
-use crate::provider::fixtures::{host, prompt, tool, transcript};
+use crate::provider::fixtures::{call, host, prompt, tool, transcript};
 use crate::provider::{Decoder, Prompt, Sampling};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
@@ -91,6 +91,38 @@ fn rich_events() -> Vec<ModelEvent> {
             reasoning_tokens: 2,
         }),
     ]
+}
+
+#[test]
+fn a_call_that_is_sent_again_is_the_same_call() {
+    let item = json!({"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"});
+    let event = |kind: &str, index: u64| json!({"type": kind, "output_index": index, "item": item});
+    let (added, done_) = (event("response.output_item.added", 0), event("response.output_item.done", 0));
+    let end = |output: Value| json!({"type": "response.completed", "response": {"status": "completed", "output": output}});
+    let one = [call("a", "look"), text(PartKind::Arguments, true, "{}"), close()];
+    let thought = json!({"type": "reasoning", "summary": []});
+    for events in [
+        vec![added.clone(), added.clone(), done_.clone(), end(json!([item]))],
+        vec![added.clone(), done_.clone(), done_.clone(), end(json!([item]))],
+        vec![added.clone(), done_.clone(), added.clone(), done_.clone(), end(json!([]))],
+        vec![done_.clone(), end(json!([thought, item]))],
+    ] {
+        let got = decode(&[&frames(&events)]).unwrap();
+        assert_eq!(got[..got.len() - 1], one, "{events:#?}");
+    }
+    let twice = [added, done_, event("response.output_item.done", 1), end(json!([item, item]))];
+    let got = decode(&[&frames(&twice)]).unwrap();
+    assert_eq!(got[..got.len() - 1], [one.clone(), one].concat(), "another index is another call");
+}
+
+#[test]
+fn events_that_wait_for_another_item_do_not_fill_the_memory() {
+    let open = json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message"}});
+    let mut decoder = Answer::new();
+    decoder.push(&frames(&[open])).unwrap();
+    let waits = json!({"type": "response.output_text.delta", "output_index": 1, "delta": "x".repeat(1 << 20)});
+    let failed = (0..32).find_map(|_| decoder.push(&frames(std::slice::from_ref(&waits))).err()).unwrap();
+    assert_eq!((failed.failure.code.as_str(), failed.retryable), ("upstream_error", false));
 }
 
 #[test]

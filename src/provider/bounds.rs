@@ -1,0 +1,85 @@
+//! How long what a provider says may be, apart from texts and arguments, which the session limits.
+//!
+//! Reasons, names and ids end up in records and state rows that are read with every step, so nobody else may decide their
+//! length. Every decoder is behind `Bounded`; messages of failures are clipped where failures are made.
+
+use super::Decoder;
+use crate::session::{Finish, ModelEvent, ModelFailure};
+
+/// The longest reason for a limit, in bytes.
+const REASON: usize = 64;
+/// The longest name of a tool. None that is offered has more than 64 bytes.
+const NAME: usize = 128;
+/// The longest id of a call. Long, because some hosts hide a signature in it that they want to see again.
+const ID: usize = 16 * 1024;
+
+/// A decoder whose events are clipped.
+pub(super) struct Bounded(pub(super) Box<dyn Decoder>);
+
+impl Decoder for Bounded {
+    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
+        self.0.push(bytes).map(bounded)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.0.is_whole()
+    }
+
+    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
+        self.0.finish().map(bounded)
+    }
+}
+
+/// Clips what is too long in events.
+pub(super) fn bounded(mut events: Vec<ModelEvent>) -> Vec<ModelEvent> {
+    for event in &mut events {
+        match event {
+            ModelEvent::Call { provider_id, name } => {
+                clip(provider_id, ID);
+                clip(name, NAME);
+            }
+            ModelEvent::Finish { reason: Finish::Limit(reason), .. } => clip(reason, REASON),
+            ModelEvent::Message
+            | ModelEvent::Reasoning
+            | ModelEvent::Text { .. }
+            | ModelEvent::Close { .. }
+            | ModelEvent::Finish { reason: Finish::Done, .. } => {}
+        }
+    }
+    events
+}
+
+/// Shortens a text to at most `limit` bytes, between two characters.
+pub(super) fn clip(text: &mut String, limit: usize) {
+    text.truncate(text.floor_char_boundary(limit));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::provider::fixtures::{decode, frames, host, prompt};
+    use crate::provider::{Provider, Sampling};
+
+    #[test]
+    fn nothing_that_a_provider_says_is_kept_at_any_length() {
+        let long = "é".repeat(50_000);
+        let call = json!({"type": "function_call", "call_id": long, "name": long, "arguments": "{}"});
+        let details = json!({"reason": long});
+        let response = json!({"status": "incomplete", "incomplete_details": details, "output": [call]});
+        let stream = frames(&[json!({"type": "response.incomplete", "response": response})]);
+        let sampling = Sampling::default();
+        let (_, decoder) = Provider::OpenAiResponses(host()).ask(&prompt(&[], &sampling)).unwrap();
+        let events = decode(Bounded(decoder), &[&stream]).unwrap();
+        let ModelEvent::Call { provider_id, name } = &events[0] else { panic!("{:?}", events[0]) };
+        assert_eq!((provider_id.len(), name.len()), (ID, NAME));
+        let ModelEvent::Finish { reason: Finish::Limit(reason), .. } = &events[3] else {
+            panic!("{:?}", events[3])
+        };
+        assert_eq!(reason, &"é".repeat(32));
+        let (_, mut decoder) = Provider::OpenAiChat(host()).ask(&prompt(&[], &sampling)).unwrap();
+        let failed = decoder.push(&frames(&[json!({"error": {"message": long, "code": long}})])).unwrap_err();
+        assert!(failed.failure.message.len() < 4096 && failed.failure.code.len() < 64);
+    }
+}

@@ -1,0 +1,256 @@
+//! The calls of one answer, put together from deltas.
+//!
+//! Hosts number calls wrongly, name them late, use one id for several calls, and repeat what they have sent. What a delta
+//! belongs to:
+//!
+//! | the delta | belongs to |
+//! |---|---|
+//! | has the id and the index of a call | that call, whatever else it repeats |
+//! | has a known id, and no name | the call with that id |
+//! | has a known id and another index | a call of its own, unless it repeats the whole call |
+//! | has an unknown id | the call at its index (without one: the last call) if that has no id yet, else a call of its own |
+//! | has no id | the call at its index; without an index, the last call |
+//! | has neither id nor name, and an unknown index | the last call |
+//!
+//! Where that does not settle it, a name that comes again after complete arguments begins another call, but only with a
+//! different name or together with different arguments: a call that runs twice is worse than one that is sent twice.
+
+use serde_json::{Map, Value, json};
+
+use crate::provider::{FIELDS, field};
+use crate::session::{ModelEvent, PartKind};
+
+/// What a call is counted as at least, in bytes.
+const CALL: usize = 4096;
+
+/// The calls, in the order in which they began.
+#[derive(Default)]
+pub(super) struct Calls {
+    list: Vec<Call>,
+    /// Calls that began before the current chunk.
+    before: usize,
+    size: usize,
+}
+
+struct Call {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: Arguments,
+    /// Its name came again after its arguments were complete: different arguments would be another call's.
+    named_again: bool,
+    /// What else the provider said of the call. It must be sent back.
+    fields: Map<String, Value>,
+}
+
+/// A delta of a call, or a whole one.
+struct Delta<'a> {
+    index: Option<u64>,
+    id: &'a str,
+    name: &'a str,
+    arguments: &'a str,
+    /// Where it stands in its chunk's list.
+    position: usize,
+}
+
+impl Calls {
+    /// Takes the list of one chunk.
+    pub(super) fn add(&mut self, list: &[Value]) {
+        self.before = self.list.len();
+        for (position, value) in list.iter().enumerate() {
+            let text = |value, key| field(value, key).as_str().unwrap_or_default();
+            let function = value.get("function").unwrap_or(value);
+            let object =
+                field(function, "arguments").as_object().map(|_| field(function, "arguments").to_string());
+            let delta = Delta {
+                index: field(value, "index").as_u64(),
+                id: text(value, "id"),
+                name: text(function, "name"),
+                arguments: object.as_deref().unwrap_or_else(|| text(function, "arguments")),
+                position,
+            };
+            self.add_delta(&delta, value);
+        }
+    }
+
+    /// Bytes of everything that waits here.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The calls as events. None are left.
+    pub(super) fn take(&mut self, out: &mut Vec<ModelEvent>) {
+        for call in std::mem::take(self).list {
+            let payload = if call.fields.is_empty() { None } else { Some(json!({FIELDS: {"chat": call.fields}})) };
+            out.push(ModelEvent::Call { provider_id: call.id, name: call.name });
+            out.push(ModelEvent::Text { kind: PartKind::Arguments, fresh: false, text: call.arguments.text });
+            out.push(ModelEvent::Close { payload });
+        }
+    }
+
+    fn add_delta(&mut self, delta: &Delta<'_>, value: &Value) {
+        let found = self.find(delta);
+        let before = found.and_then(|at| self.list.get(at)).map_or(0, Call::size);
+        let at = found.unwrap_or(self.list.len());
+        if found.is_none() {
+            self.list.push(Call {
+                index: delta.index,
+                id: String::new(),
+                name: self.name_of_next(delta),
+                arguments: Arguments::default(),
+                named_again: false,
+                fields: Map::new(),
+            });
+        }
+        let Some(call) = self.list.get_mut(at) else { return };
+        call.take(delta);
+        for (key, value) in value.as_object().into_iter().flatten() {
+            if !matches!(key.as_str(), "index" | "id" | "type" | "function" | "name" | "arguments")
+                && call.fields.get(key) != Some(value)
+            {
+                self.size += key.len() + value.to_string().len();
+                call.fields.insert(key.clone(), value.clone());
+            }
+        }
+        self.size += call.size().saturating_sub(before);
+    }
+
+    /// A call that begins with arguments alone was announced by the name that came again.
+    fn name_of_next(&self, delta: &Delta<'_>) -> String {
+        match self.list.last() {
+            Some(last) if delta.name.is_empty() && last.named_again => last.name.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// The call that a delta belongs to; none: one that begins with it.
+    fn find(&self, delta: &Delta<'_>) -> Option<usize> {
+        let at = self.candidate(delta)?;
+        let call = self.list.get(at)?;
+        let identified = !delta.id.is_empty() && call.id == delta.id && call.index == delta.index;
+        let certain = identified && delta.index.is_some();
+        (certain || !call.is_followed_by(delta)).then_some(at)
+    }
+
+    fn candidate(&self, delta: &Delta<'_>) -> Option<usize> {
+        // A list of whole calls that repeats the calls so far.
+        let repeated = self.list.get(delta.position).is_some_and(|call| {
+            let same_id = delta.id.is_empty() || call.id.is_empty() || call.id == delta.id;
+            same_id && call.is_repeated_by(delta)
+        });
+        if repeated && delta.position < self.before {
+            return Some(delta.position);
+        }
+        let last = self.list.len().checked_sub(1);
+        let at_index = || {
+            let Some(index) = delta.index else { return last };
+            let numbered = self.list.iter().rposition(|call| call.index == delta.index);
+            // A call without an index is counted.
+            let counted = usize::try_from(index).ok();
+            numbered.or(counted.filter(|at| self.list.get(*at).is_some_and(|call| call.index.is_none())))
+        };
+        if delta.id.is_empty() {
+            return at_index().or(if delta.name.is_empty() { last } else { None });
+        }
+        let same_index = |call: &Call| delta.index.is_none() || call.index.is_none() || call.index == delta.index;
+        let known = self.list.iter().rposition(|call| call.id == delta.id && same_index(call)).or_else(|| {
+            let same = |call: &Call| call.id == delta.id && (delta.name.is_empty() || call.is_repeated_by(delta));
+            self.list.iter().rposition(same)
+        });
+        known.or_else(|| at_index().filter(|at| self.list.get(*at).is_some_and(|call| call.id.is_empty())))
+    }
+}
+
+impl Call {
+    fn size(&self) -> usize {
+        CALL + self.id.len() + self.name.len() + self.arguments.text.len()
+    }
+
+    /// Whether a delta is this call once more, as a whole.
+    fn is_repeated_by(&self, delta: &Delta<'_>) -> bool {
+        self.name == delta.name && self.arguments.is_whole() && self.arguments.is_same(delta.arguments)
+    }
+
+    /// Whether a delta without a place of its own is the next call.
+    fn is_followed_by(&self, delta: &Delta<'_>) -> bool {
+        if !self.arguments.is_whole() {
+            return false;
+        }
+        let named = !delta.name.is_empty() && !self.name.is_empty();
+        let differs = named && delta.name != self.name;
+        let has_arguments = || !delta.arguments.trim().is_empty() && !self.arguments.is_same(delta.arguments);
+        differs || ((named || self.named_again) && has_arguments())
+    }
+
+    fn take(&mut self, delta: &Delta<'_>) {
+        self.named_again |= !self.name.is_empty() && !delta.name.is_empty() && self.arguments.is_whole();
+        if self.id.is_empty() {
+            self.id = delta.id.to_string();
+        }
+        if self.name.is_empty() {
+            self.name = delta.name.to_string();
+        }
+        self.arguments.take(delta.arguments);
+    }
+}
+
+/// JSON text that grows, and whether it is complete. Every byte is looked at once.
+#[derive(Default)]
+struct Arguments {
+    text: String,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// What was opened is closed.
+    closed: bool,
+}
+
+impl Arguments {
+    fn is_whole(&self) -> bool {
+        (self.closed || self.text.trim() == "null") && self.depth == 0 && !self.in_string
+    }
+
+    /// Whether `other` is the same but for white space.
+    fn is_same(&self, other: &str) -> bool {
+        significant(&self.text).eq(significant(other))
+    }
+
+    /// Takes more, unless it is the whole once more. An empty object that others follow was a placeholder.
+    fn take(&mut self, more: &str) {
+        if self.is_whole() && !more.trim().is_empty() {
+            if self.is_same(more) {
+                return;
+            }
+            if self.is_same("{}") && more.trim_start().starts_with('{') {
+                *self = Self::default();
+            }
+        }
+        self.text.push_str(more);
+        for byte in more.bytes() {
+            match byte {
+                _ if std::mem::take(&mut self.escaped) => {}
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            self.closed |= self.depth == 0 && !self.in_string && matches!(byte, b'"' | b'}' | b']');
+        }
+    }
+}
+
+/// The bytes of JSON without the white space between its tokens.
+fn significant(json: &str) -> impl Iterator<Item = u8> {
+    let (mut in_string, mut escaped) = (false, false);
+    json.bytes().filter(move |byte| {
+        match byte {
+            _ if std::mem::take(&mut escaped) => {}
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ => {}
+        }
+        in_string || !byte.is_ascii_whitespace()
+    })
+}
