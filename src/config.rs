@@ -113,11 +113,12 @@ impl Config {
             Some(Ok(seconds)) if (1..=most).contains(&seconds) => Ok(Duration::from_secs(seconds)),
             Some(_) => Err(bad(name, format!("must be a whole number of seconds from 1 to {most}"))),
         };
-        let rate = |name: &'static str, default: u32, at_once: u32| match given(name).map(|text| text.trim().parse()) {
-            None => Ok(rate(default, at_once)),
-            Some(Ok(per_second)) => Ok(rate(per_second, at_once)),
-            Some(Err(_)) => Err(bad(name, "must be a whole number of requests per second, or 0 for no limit")),
-        };
+        let rate =
+            |name: &'static str, default: u32, at_once: u32| match given(name).map(|text| text.trim().parse()) {
+                None => Ok(rate(default, at_once)),
+                Some(Ok(per_second)) => Ok(rate(per_second, at_once)),
+                Some(Err(_)) => Err(bad(name, "must be a whole number of requests per second, or 0 for no limit")),
+            };
         let log = match given("LAYBY_LOG").as_deref() {
             None | Some("requests") => Lines::Requests,
             Some("turns") => Lines::Turns,

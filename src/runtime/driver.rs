@@ -10,7 +10,7 @@ use worker::{AbortController, Delay, Env, State, WebSocket};
 
 use super::bridge::END;
 use super::listing::{AGAIN, Listing};
-use super::object::{Ask, Object};
+
 use super::rows::Sql;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
@@ -31,8 +31,6 @@ const COALESCE: Duration = Duration::from_millis(25);
 const CHECKPOINT_BYTES: usize = 16 * 1024;
 /// … or so long, in milliseconds.
 const CHECKPOINT_MILLIS: u64 = 2000;
-/// How often a copy is looked after, in seconds.
-pub const COPY_SECONDS: u64 = 60;
 
 #[wasm_bindgen]
 extern "C" {
@@ -54,7 +52,7 @@ pub struct Driver {
     /// The session, once it has been loaded.
     pub live: RefCell<Option<Live>>,
     /// When the alarm goes off. Read when the session is loaded, so that an alarm of an earlier instance is not put off.
-    alarm_at: Cell<Option<Seconds>>,
+    pub alarm_at: Cell<Option<Seconds>>,
     /// Whether another session's log is being copied into this one.
     pub copying: Cell<bool>,
 }
@@ -76,7 +74,7 @@ pub struct Live {
     /// Whether this instance has gone on with what a dead one left behind.
     resumed: bool,
     /// The model request that runs, by the place that asked for it.
-    request: Option<(Seq, AbortController)>,
+    pub request: Option<(Seq, AbortController)>,
     unsaved: usize,
     saved_at: u64,
     published_at: u64,
@@ -183,11 +181,11 @@ impl Driver {
         if self.live.borrow().is_some() {
             return Ok(());
         }
-        let Some(Stored { id, info, state, open, listed }) = self.store.load()? else {
+        let Some(Stored { id, info, state, open, heard, listed }) = self.store.load()? else {
             return Err(Error::no_session(id.as_str()));
         };
         worker::console_debug!("{id} woke, {} rows read", self.store.sql.take_read());
-        let session = Session::load(id, info.settings(), state, open);
+        let session = Session::load(id, info.settings(), state, open).heard_at(heard);
         *self.live.borrow_mut() = Some(Live::new(session, info, Listing::stored(listed)));
         Ok(())
     }
@@ -409,95 +407,10 @@ impl Driver {
         live.unsaved += events.iter().map(|event| event.data.len()).sum::<usize>();
         let now = clock::millis();
         if live.unsaved >= CHECKPOINT_BYTES || now.saturating_sub(live.saved_at) >= CHECKPOINT_MILLIS {
-            self.store.checkpoint(&live.session.state, live.session.open_items())?;
+            self.store.checkpoint(&live.session.state, live.session.open_items(), clock::now())?;
             live.unsaved = 0;
             live.saved_at = now;
         }
-        Ok(())
-    }
-
-    /// Makes sure that the alarm goes off in time. One that is set already and earlier stays, also if it is late: it is cheaper
-    /// to let it find nothing to do than to write it anew with every step.
-    pub fn arm(self: &Rc<Self>, at: Option<Seconds>) {
-        let now = clock::now();
-        let Some(due) = at.map(|at| at.max(now)) else { return };
-        if self.alarm_at.get().is_some_and(|at| at <= due) {
-            return;
-        }
-        self.alarm_at.set(Some(due));
-        self.store.sql.count_alarm();
-        let storage = self.state.storage();
-        // Deadlines are in whole seconds: go off just after, not just before.
-        let wait = Duration::from_secs(due.0 - now.0) + Duration::from_millis(500);
-        let set = async move { storage.set_alarm(wait).await };
-        // The first poll happens here, so the platform takes it together with the rows that were just written.
-        let mut set = Box::pin(set);
-        let polled = futures::FutureExt::now_or_never(&mut set);
-        let driver = self.clone();
-        self.later(async move {
-            let set = match polled {
-                Some(set) => set,
-                None => set.await,
-            };
-            if let Err(e) = set {
-                worker::console_error!("the alarm could not be set: {e}");
-                driver.alarm_at.set(None);
-            }
-        });
-    }
-
-    /// The alarm went off. Never fails: the platform would try a few times within minutes, and then never again.
-    pub async fn alarm(self: &Rc<Self>) {
-        self.alarm_at.set(None);
-        if let Err(error) = self.went_off().await {
-            worker::console_error!("alarm: {}", error.message);
-            self.arm(Some(clock::now().after(AGAIN)));
-        }
-    }
-
-    /// Does what was due. What is still to come is set last.
-    async fn went_off(self: &Rc<Self>) -> Result<(), Error> {
-        let Some(Stored { id, .. }) = self.store.load()? else { return self.abandoned().await };
-        self.load(&id).await?;
-        self.resume()?;
-        self.perform(Input::Alarm)?;
-        if self.is_over() {
-            return self.delete(&[]).await.map(drop);
-        }
-        self.stay_awake();
-        self.settle_listing().await?;
-        let now = clock::now();
-        let sweep = self.store.answers.sweep(now)?;
-        self.arm(self.due(now, sweep));
-        Ok(())
-    }
-
-    /// Asks this object itself while the model answers. Neither a request that waits for a model nor an alarm keeps an object
-    /// in memory: `workerd` puts it out 70 to 140 seconds after the last request (workerd#7301), and cuts the answer off.
-    fn stay_awake(&self) {
-        let Ok(live) = self.live() else { return };
-        if live.request.is_some() {
-            let own = Object::session(&self.env, &live.info.tenant, live.session.id.clone(), Ask::Ping);
-            self.later(async move { drop(own.get().await) });
-        }
-    }
-
-    /// When the alarm has to go off next. What is swept can wait until the session is at rest.
-    fn due(&self, now: Seconds, sweep: Option<Seconds>) -> Option<Seconds> {
-        let slot = self.live.borrow();
-        let session = &slot.as_ref()?.session;
-        let sweep = sweep.filter(|_| matches!(session.state.phase, Phase::Idle));
-        session.due(now).map(|alarm| alarm.at()).into_iter().chain(sweep).min()
-    }
-
-    /// Storage without a session: a copy that was never finished.
-    async fn abandoned(self: &Rc<Self>) -> Result<(), Error> {
-        if self.copying.get() {
-            self.arm(Some(clock::now().after(COPY_SECONDS)));
-            return Ok(());
-        }
-        self.state.storage().delete_all().await.map_err(router::internal)?;
-        self.store.erased();
         Ok(())
     }
 

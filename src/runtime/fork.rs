@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::driver::{COPY_SECONDS, Driver};
+use super::alarm::COPY_SECONDS;
+use super::driver::Driver;
 use super::object::{Ask, LogQuery, Object};
 use super::router::internal;
 use super::{clock, http};

@@ -2,6 +2,7 @@
 
 mod access;
 mod ai;
+mod alarm;
 mod answers;
 mod body;
 mod bridge;

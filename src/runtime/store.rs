@@ -19,7 +19,8 @@ use super::rows::{Database, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
 use crate::session::{
-    CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seq, SessionId, State, Status, Unreadable,
+    BLOCK, CallId, Entry, Item, Kind, Log, Open, Phase, Record, Role, Seconds, Seq, SessionId, State, Status,
+    Unreadable,
 };
 
 /// The largest body, in bytes, that stays in its row.
@@ -83,6 +84,8 @@ pub struct Stored {
     pub state: State,
     /// Open items as of the last checkpoint.
     pub open: Vec<Open>,
+    /// When the model was last heard, if a checkpoint tells.
+    pub heard: Option<Seconds>,
     /// Whether the directory has ever heard of the session.
     pub listed: bool,
 }
@@ -111,6 +114,8 @@ impl<'de> Deserialize<'de> for Head {
 struct Checkpoint {
     at: Seq,
     items: Vec<Open>,
+    /// When it was made, which is when the model was last heard.
+    heard: Seconds,
 }
 
 impl<D: Database + Clone> Store<D> {
@@ -136,9 +141,10 @@ impl<D: Database + Clone> Store<D> {
             }
         }
         let (Some(head), Some(state)) = (head, state) else { return Ok(None) };
+        let heard = checkpoint.as_ref().filter(|checkpoint| is_of(checkpoint, &state)).map(|of| of.heard);
         let open = checkpoint.map(|checkpoint| still_open(checkpoint, &state)).unwrap_or_default();
         self.recent.borrow_mut().begin(state.next);
-        Ok(Some(Stored { id: head.id, info: head.info, state, open, listed }))
+        Ok(Some(Stored { id: head.id, info: head.info, state, open, heard, listed }))
     }
 
     /// Everything has been erased.
@@ -195,9 +201,9 @@ impl<D: Database + Clone> Store<D> {
     }
 
     /// Remembers the open items.
-    pub fn checkpoint(&self, state: &State, open: &[Open]) -> Result<(), Unreadable> {
+    pub fn checkpoint(&self, state: &State, open: &[Open], heard: Seconds) -> Result<(), Unreadable> {
         let Phase::Sampling { at, .. } = &state.phase else { return Ok(()) };
-        let checkpoint = Checkpoint { at: *at, items: open.to_vec() };
+        let checkpoint = Checkpoint { at: *at, items: open.to_vec(), heard };
         let (place, text) = Kept::Open.with(&checkpoint)?;
         if text.len() <= CHECKPOINT { self.insert(&[], &[(place, text)]) } else { Ok(()) }
     }
@@ -314,6 +320,12 @@ impl<D: Database + Clone> Log for Store<D> {
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
         Ok(self.place_of_call(call_id)?.is_some())
     }
+}
+
+/// Whether a checkpoint is of the model request that the session waits for.
+fn is_of(checkpoint: &Checkpoint, state: &State) -> bool {
+    let Phase::Sampling { at, .. } = &state.phase else { return false };
+    checkpoint.at <= *at && *at < checkpoint.at.plus(BLOCK)
 }
 
 /// The checkpointed items that have not gone into the log since.

@@ -75,7 +75,7 @@ impl TestLog for Checked {
 
     fn checkpoint(&mut self, state: &State, open: &[Open]) {
         self.truth.checkpoint(state, open);
-        self.store.checkpoint(state, open).unwrap();
+        self.store.checkpoint(state, open, crate::session::Seconds(1000)).unwrap();
     }
 
     fn context(&self) -> Vec<ContextLine> {
