@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{MAX_BODY, Method, Reply};
-use crate::session::{Malformed, Rejected};
+use crate::session::{Malformed, Rejected, Unreadable};
 
 /// An answer that is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +173,10 @@ impl From<Rejected> for Error {
                 return Self::invalid(format!("initial_items[{index}]"), rejected.to_string());
             }
             Rejected::QueueFull(_) => Code::Overloaded,
-            Rejected::Unreadable(_) => Code::StorageUnavailable,
+            Rejected::Unreadable(Unreadable::TooLarge { .. }) => Code::PayloadTooLarge,
+            Rejected::Unreadable(Unreadable::Missing(_) | Unreadable::Corrupt(..) | Unreadable::Storage(_)) => {
+                Code::StorageUnavailable
+            }
         };
         Self::new(code, rejected.to_string())
     }

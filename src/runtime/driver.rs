@@ -510,6 +510,9 @@ pub fn batch(session: &Session, cursor: Cursor, events: &[Event]) -> String {
 impl From<Unreadable> for Error {
     fn from(e: Unreadable) -> Self {
         worker::console_error!("{e}");
+        if let Unreadable::TooLarge { .. } = e {
+            return Self::new(Code::PayloadTooLarge, e.to_string()); // again, it would not fit either
+        }
         Self::new(
             Code::StorageUnavailable,
             "the session's storage could not be read or written; try again, with an Idempotency-Key so that nothing is done twice",

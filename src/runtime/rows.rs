@@ -19,6 +19,9 @@ pub const COLUMN: char = ',';
 /// See `COLUMN`.
 pub const ROW: char = '\u{1e}';
 
+/// The largest row, in bytes. The platform refuses one of 2 MB; a local server would take it, and nobody would notice.
+const ROW_LIMIT: usize = 1_900_000;
+
 /// What a store asks of a database: the platform's, or in native tests another SQLite.
 pub trait Database {
     /// Runs a query and returns its rows.
@@ -28,8 +31,20 @@ pub trait Database {
     /// with JSON, of which there may be much: it has no `ROW` in it, and crosses as it is.
     fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable>;
 
-    /// Runs a statement that has no rows to return.
-    fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable>;
+    /// Runs a statement that has no rows to return. Callers use `run` and `insert`, which see to it that no row is too large.
+    fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable>;
+
+    /// Runs a statement that has no rows to return, and writes one row at most.
+    fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
+        check_row(&args)?;
+        self.execute(statement, args)
+    }
+
+    /// Runs a statement that writes these rows.
+    fn insert(&self, statement: &str, rows: Vec<Vec<Value>>) -> Result<(), Unreadable> {
+        rows.iter().try_for_each(|row| check_row(row))?;
+        self.execute(statement, rows.into_iter().flatten().collect())
+    }
 
     /// Does all of `work` or, if any of it fails, nothing.
     fn atomically(&self, work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable>;
@@ -146,7 +161,7 @@ impl Database for Sql {
         string(&rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()))
     }
 
-    fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
+    fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
         let cursor = self.exec(statement, args)?;
         self.written.set(self.written.get().saturating_add(cursor.rows_written()));
         Ok(())
@@ -173,6 +188,13 @@ impl Database for Sql {
             (None, Ok(_)) => Ok(()),
         }
     }
+}
+
+/// Refuses a row that the platform would refuse.
+fn check_row(columns: &[Value]) -> Result<(), Unreadable> {
+    let column = |value: &Value| value.as_str().map_or(9, str::len);
+    let size = columns.iter().map(column).fold(0usize, usize::saturating_add);
+    if size <= ROW_LIMIT { Ok(()) } else { Err(Unreadable::TooLarge { size, limit: ROW_LIMIT }) }
 }
 
 /// A text that may be long.

@@ -23,11 +23,13 @@ use crate::session::{
     Unreadable,
 };
 
-/// The largest body, in bytes, that stays in its row.
+/// The most that a record and its body have, in bytes, if they share a row. An entry alone has at most 1.1 MB: the tools of a
+/// message, and the schema of its answer.
+const SHARED: usize = 1_800_000;
+/// The largest part, in bytes, of a body that has rows of its own.
 const CHUNK: usize = 1_000_000;
-/// Columns of a record's row, and the rows that one statement writes, besides some that are kept: SQLite binds at most 100
-/// values on this platform.
-const COLUMNS: usize = 10;
+/// The records that one statement writes, besides some rows that are kept: a record has ten values, and SQLite binds at most
+/// 100 on this platform.
 const ROWS: usize = 9;
 /// The largest checkpoint, in bytes.
 const CHECKPOINT: usize = 1_800_000;
@@ -241,8 +243,11 @@ impl<D: Database + Clone> Store<D> {
 
     /// Writes records and what is kept of them, all or nothing.
     fn write(&self, records: &[Record], kept: &[(i64, String)]) -> Result<(), Unreadable> {
-        let large = |record: &Record| record.entry.item().is_some_and(|item| item.body.len() > CHUNK);
-        if records.len() <= ROWS && !records.iter().any(large) {
+        let mut one_statement = records.len() <= ROWS;
+        for record in records {
+            one_statement &= chunks(&to_json(&record.entry)?, body_of(record)).is_empty();
+        }
+        if one_statement {
             return self.insert(records, kept);
         }
         let (first, last) = records.split_at(records.len().saturating_sub(ROWS));
@@ -257,29 +262,27 @@ impl<D: Database + Clone> Store<D> {
     }
 
     fn insert(&self, records: &[Record], kept: &[(i64, String)]) -> Result<(), Unreadable> {
-        let mut args = Vec::with_capacity(records.len().saturating_mul(COLUMNS).saturating_add(4));
+        let mut rows = Vec::with_capacity(records.len().saturating_add(kept.len()));
         for record in records {
-            args.extend(self.columns(record)?);
+            rows.push(self.columns(record)?);
         }
-        for (place, text) in kept {
-            args.extend([Value::from(*place), text.as_str().into()]);
-        }
-        let mut rows = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
-        rows.extend(kept.iter().map(|_| Kept::ROW));
+        rows.extend(kept.iter().map(|(place, text)| vec![Value::from(*place), text.as_str().into()]));
+        let mut values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
+        values.extend(kept.iter().map(|_| Kept::ROW));
         // A record that is there already is an error: it may not become NULL.
         let sql = format!(
             "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, size, entry, body) VALUES {}
             ON CONFLICT (seq) DO UPDATE SET entry = CASE WHEN excluded.seq < 0 THEN excluded.entry END",
-            rows.join(", ")
+            values.join(", ")
         );
-        self.sql.run(&sql, args)
+        self.sql.insert(&sql, rows)
     }
 
     /// A record's row. A body that is too large for it goes elsewhere.
-    fn columns(&self, record: &Record) -> Result<[Value; COLUMNS], Unreadable> {
-        let entry = &record.entry;
-        let body = entry.item().map(|item| item.body.as_str());
-        let chunks = body.map_or(Vec::new(), chunks);
+    fn columns(&self, record: &Record) -> Result<Vec<Value>, Unreadable> {
+        let (entry, body) = (&record.entry, body_of(record));
+        let json = to_json(entry)?;
+        let chunks = chunks(&json, body);
         if !chunks.is_empty() {
             self.sql.run(CHUNKS, Vec::new())?;
         }
@@ -287,7 +290,7 @@ impl<D: Database + Clone> Store<D> {
             let args = vec![number(record.seq.0), number(n), text(*chunk)];
             self.sql.run("INSERT INTO chunk (seq, n, text) VALUES (?, ?, ?)", args)?;
         }
-        Ok([
+        Ok(vec![
             number(record.seq.0),
             text(part(entry)),
             number(u64::from(entry.in_context())),
@@ -295,11 +298,15 @@ impl<D: Database + Clone> Store<D> {
             entry.item_id().map(ToString::to_string).into(),
             entry.call_id().map(ToString::to_string).into(),
             entry.held().map(|seq| seq.0).into(),
-            number(body.map_or(0, str::len) as u64),
-            text(to_json(entry)?),
-            body.filter(|_| chunks.is_empty()).into(),
+            number(body.len() as u64),
+            text(json),
+            entry.item().filter(|_| chunks.is_empty()).map(|_| body).into(),
         ])
     }
+}
+
+fn body_of(record: &Record) -> &str {
+    record.entry.item().map_or("", |item| item.body.as_str())
 }
 
 impl<D: Database + Clone> Log for Store<D> {
@@ -369,11 +376,11 @@ fn is_listed(entry: &Entry) -> bool {
     }
 }
 
-/// A body that is too large for a row, cut between characters; nothing for one that is not.
-fn chunks(body: &str) -> Vec<&str> {
+/// A body that does not fit into a row with its entry, cut between characters; nothing for one that does.
+fn chunks<'a>(entry: &str, body: &'a str) -> Vec<&'a str> {
     let mut chunks = Vec::new();
-    let mut rest = body;
-    while rest.len() > CHUNK || (!chunks.is_empty() && !rest.is_empty()) {
+    let mut rest = if entry.len().saturating_add(body.len()) > SHARED { body } else { "" };
+    while !rest.is_empty() {
         let (chunk, more) = rest.split_at_checked(rest.floor_char_boundary(CHUNK)).unwrap_or((rest, ""));
         chunks.push(chunk);
         rest = more;

@@ -91,6 +91,14 @@ pub enum Unreadable {
     /// A record cannot be understood.
     #[error("record {} cannot be read: {}", .0.0, .1)]
     Corrupt(Seq, String),
+    /// Something is too large to be stored, and was not.
+    #[error("this would take {size} bytes in one row of storage, the limit is {limit}")]
+    TooLarge {
+        /// Its bytes.
+        size: usize,
+        /// The most that a row may have.
+        limit: usize,
+    },
     /// Storage failed.
     #[error("storage failed: {0}")]
     Storage(String),

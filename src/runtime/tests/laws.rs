@@ -17,12 +17,14 @@ use crate::session::{CallId, Item, Log, Open, Record, Seq, SessionId, State, Unr
 pub struct Checked {
     pub store: Store<sqlite::Memory>,
     truth: Memory,
+    /// Leaves the whole log out of what is compared after every step.
+    pub unchecked: bool,
 }
 
 impl Checked {
     fn begin(store: Store<sqlite::Memory>, truth: Memory, state: &State) -> Self {
         store.create(&id(), &info(), state, &[]).unwrap();
-        Self { store, truth }
+        Self { store, truth, unchecked: false }
     }
 
     /// Another instance over the same database.
@@ -106,7 +108,8 @@ impl TestLog for Checked {
 
     fn check(&self, state: &State) {
         assert_eq!(&self.another().load().unwrap().unwrap().state, state);
-        for record in self.truth.all() {
+        let all = if self.unchecked { Vec::new() } else { self.truth.all() };
+        for record in all {
             for (from, limit) in [(record.seq, 1), (record.seq, 64), (record.seq.plus(1), 2)] {
                 self.records(from, limit).unwrap();
             }

@@ -3,4 +3,5 @@
 mod busy;
 mod laws;
 mod pages;
+mod rows;
 mod sqlite;

@@ -9,7 +9,7 @@ use crate::session::{
     Cursor, Entry, Item, ItemId, Kind, Log, Record, ResponseId, Role, Seconds, Seq, State, Status,
 };
 
-fn record(seq: u64, body: &str) -> Record {
+pub fn record(seq: u64, body: &str) -> Record {
     let item = Item {
         id: ItemId(format!("item_{seq}")),
         response_id: ResponseId("resp_1".into()),

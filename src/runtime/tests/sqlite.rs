@@ -61,7 +61,7 @@ impl Database for Memory {
         Ok(rows.iter().map(row).collect::<Vec<_>>().join(&ROW.to_string()))
     }
 
-    fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
+    fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
         if args.is_empty() {
             return self.connection.execute_batch(statement).map_err(failed);
         }
