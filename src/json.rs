@@ -51,25 +51,20 @@ pub fn parse_untrusted(text: &str) -> Result<Value, ParseError> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// Refuses JSON with more values, objects or levels than the limits. Linear, and allocates nothing. In invalid JSON the counts
+/// Refuses JSON with more values or objects than the limits. How deeply they are nested is the parser's to limit. Linear, and allocates nothing. In invalid JSON the counts
 /// are right up to the first error, which is as far as the parser goes.
 pub fn check_complexity(text: &str) -> Result<(), TooComplex> {
-    let (values, objects, depth) = measure(text);
-    let counts = [
-        ("values", values, MAX_VALUES),
-        ("objects", objects, MAX_OBJECTS),
-        ("levels of nesting", depth, MAX_DEPTH),
-    ];
+    let (values, objects) = measure(text);
+    let counts = [("values", values, MAX_VALUES), ("objects", objects, MAX_OBJECTS)];
     match counts.into_iter().find(|(_, count, limit)| count > limit) {
         Some((what, count, limit)) => Err(TooComplex { what, count, limit }),
         None => Ok(()),
     }
 }
 
-/// The number of values, and of objects among them, and the depth of nesting.
-fn measure(text: &str) -> (usize, usize, usize) {
+/// The number of values, and of objects among them.
+fn measure(text: &str) -> (usize, usize) {
     let (mut values, mut objects) = (0_usize, 0_usize);
-    let (mut depth, mut deepest) = (0_usize, 0_usize);
     let mut in_scalar = false;
     let mut bytes = text.bytes().peekable();
     while let Some(byte) = bytes.next() {
@@ -90,18 +85,15 @@ fn measure(text: &str) -> (usize, usize, usize) {
             b'{' | b'[' => {
                 values += 1;
                 objects += usize::from(byte == b'{');
-                depth += 1;
-                deepest = deepest.max(depth);
             }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {}
+            b'}' | b']' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {}
             _ => {
                 values += usize::from(!was_in_scalar);
                 in_scalar = true;
             }
         }
     }
-    (values, objects, deepest)
+    (values, objects)
 }
 
 /// About how much memory a value takes.
@@ -548,7 +540,7 @@ mod tests {
             (list("0", MAX_VALUES), "the JSON has 200001 values, the limit is 200000"),
             (object(MAX_VALUES), "the JSON has 200001 values, the limit is 200000"),
             (list(r#"{"":0}"#, MAX_OBJECTS + 1), "the JSON has 30001 objects, the limit is 30000"),
-            (nested(MAX_DEPTH + 1), "the JSON has 128 levels of nesting, the limit is 127"),
+            (nested(MAX_DEPTH + 1), "recursion limit exceeded"),
             // The parser reads all of this before it finds the error.
             (format!("{}:{}", list("0", MAX_VALUES), ":".repeat(MAX_VALUES)), "the JSON has 200001 values"),
         ] {
@@ -565,15 +557,14 @@ mod tests {
         }
     }
 
-    fn count(value: &Value) -> (usize, usize, usize) {
+    fn count(value: &Value) -> (usize, usize) {
         let inner: Vec<_> = match value {
             Value::Array(list) => list.iter().map(count).collect(),
             Value::Object(map) => map.values().map(count).collect(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return (1, 0, 0),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return (1, 0),
         };
-        let own = (1, usize::from(value.is_object()), 0);
-        let sum = inner.iter().fold(own, |all, one| (all.0 + one.0, all.1 + one.1, all.2.max(one.2)));
-        (sum.0, sum.1, sum.2 + 1)
+        let own = (1, usize::from(value.is_object()));
+        inner.iter().fold(own, |all, one| (all.0 + one.0, all.1 + one.1))
     }
 
     proptest::proptest! {

@@ -95,7 +95,7 @@ test("a transcript that is too large for a model request fails its turns, and th
     if (more) await session.say(more);
     const failed = await session.status("failed");
     assert.equal(failed.last_task_error.code, "context_length_exceeded");
-    assert.match(failed.last_task_error.message, /has 20194\d{3} bytes, the limit is 16777216; start a new session/);
+    assert.match(failed.last_task_error.message, /has 2019\d{4} bytes, the limit is 16777216; start a new session/);
   }
   assert.equal(llm.requests.length, asked, "no model was asked");
   assert.ok(!live.events.some(({ type }) => type === "response.retry"), "not retried");
