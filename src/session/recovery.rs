@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
 use super::output::{Settlement, Then};
-use super::{Phase, Rejected, Seconds, Status, Step};
+use super::{BLOCK, Phase, Rejected, Seconds, Status, Step};
 
 /// What the model is told about a call that nobody answered in time.
 const EXPIRED: &str = "expired: nobody answered this call before its deadline";
@@ -65,7 +65,11 @@ impl Step<'_, '_> {
             self.answer(call, Settlement::synthetic(Status::Expired, &EXPIRED.into()), Then::GoOn)?;
         }
         let waited = match &self.session.state.phase {
-            Phase::Sampling { at, wait, .. } => wait.is_some() && self.session.asked != Some(*at),
+            // An answer that has begun stands anywhere in its block.
+            Phase::Sampling { at, wait, .. } => {
+                let asked = self.session.asked.is_some_and(|asked| asked <= *at && *at < asked.plus(BLOCK));
+                wait.is_some() && !asked
+            }
             Phase::Idle | Phase::Parked { .. } => false,
         };
         if waited || !expired.is_empty() {

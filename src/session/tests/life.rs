@@ -13,6 +13,20 @@ fn a_parked_turn_survives_a_crash_without_asking_the_model() {
 }
 
 #[test]
+fn an_alarm_does_not_ask_again_while_a_request_that_had_to_wait_is_answered() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let at = rig.request.unwrap();
+    rig.step(Input::ModelFailed { at, failure: failed("upstream_error", true) }).unwrap();
+    rig.now += 1;
+    rig.step(Input::Alarm).unwrap();
+    let asked = rig.request;
+    rig.model(vec![ModelEvent::Message, text("one"), close(), ModelEvent::Message]);
+    rig.step(Input::Alarm).unwrap();
+    assert_eq!((rig.request, rig.prompts.len()), (asked, 2));
+}
+
+#[test]
 fn a_running_turn_is_sampled_again_after_a_crash() {
     let mut rig = Rig::new();
     rig.say("go");
