@@ -122,7 +122,8 @@ impl Open {
 
     /// The kind of text that the item can hold in place of `kind`. A stored item has its summaries before its content.
     fn fitting(&self, kind: PartKind) -> PartKind {
-        let content = self.parts.iter().any(|part| part.kind == PartKind::Reasoning);
+        // Once there is content, all that follows is.
+        let content = self.parts.last().is_some_and(|part| part.kind == PartKind::Reasoning);
         match (&self.opening, kind) {
             (Opening::Call { .. }, _) => PartKind::Arguments,
             (Opening::Message, PartKind::Refusal) => PartKind::Refusal,

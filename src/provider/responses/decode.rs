@@ -33,6 +33,8 @@ struct OpenItem {
     index: Option<u64>,
     /// Text that was passed on, per part.
     parts: Vec<(PartKind, String)>,
+    /// How many of them are summaries.
+    summaries: usize,
     ignored: bool,
 }
 
@@ -127,7 +129,7 @@ impl Answer {
                 return; // it is being written
             }
             if again {
-                self.item = Some(OpenItem { index, parts: Vec::new(), ignored: true });
+                self.item = Some(OpenItem { index, parts: Vec::new(), summaries: 0, ignored: true });
                 return;
             }
             self.calls.push(call);
@@ -142,7 +144,7 @@ impl Answer {
             _ => None,
         };
         self.items += 1;
-        self.item = Some(OpenItem { index, parts: Vec::new(), ignored: begun.is_none() });
+        self.item = Some(OpenItem { index, parts: Vec::new(), summaries: 0, ignored: begun.is_none() });
         out.extend(begun);
     }
 
@@ -279,13 +281,19 @@ impl OpenItem {
     }
 
     fn pass(&mut self, number: usize, kind: PartKind, text: &str, out: &mut Vec<ModelEvent>) {
-        let count = self.parts.iter().filter(|(other, _)| same_count(*other, kind)).count();
+        let count = match kind {
+            PartKind::Summary => self.summaries,
+            PartKind::Text | PartKind::Refusal | PartKind::Arguments | PartKind::Reasoning => {
+                self.parts.len().saturating_sub(self.summaries)
+            }
+        };
         if text.is_empty() || number.saturating_add(1) < count {
             return; // an earlier part cannot grow any more
         }
         let fresh = number >= count;
         if fresh {
             self.parts.push((kind, String::new()));
+            self.summaries += usize::from(kind == PartKind::Summary);
         }
         if let Some((_, passed)) = self.parts.last_mut() {
             passed.push_str(text);
