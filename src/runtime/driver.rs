@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use wasm_bindgen::prelude::*;
-use worker::{AbortController, Delay, Env, State, WebSocket};
+use worker::{Delay, Env, State, WebSocket};
 
 use super::bridge::END;
 use super::listing::{AGAIN, Listing};
-
+use super::request::OpenRequest;
 use super::rows::Sql;
 use super::store::{Store, Stored};
 use super::{clock, model, router};
@@ -27,7 +27,8 @@ use crate::sse;
 
 /// Deltas of less than this are sent together, the first of an item aside.
 const COALESCE: Duration = Duration::from_millis(25);
-/// Text that a crash may cost: a checkpoint is due after so much of it…
+/// Text that a crash may cost: a checkpoint is due after so much of it, or after an eighth of what there is. It holds all of
+/// that, so that a fixed distance would write a long text thousands of times…
 const CHECKPOINT_BYTES: usize = 16 * 1024;
 /// … or so long, in milliseconds.
 const CHECKPOINT_MILLIS: u64 = 2000;
@@ -74,7 +75,7 @@ pub struct Live {
     /// Whether this instance has gone on with what a dead one left behind.
     resumed: bool,
     /// The model request that runs, by the place that asked for it.
-    pub request: Option<(Seq, AbortController)>,
+    pub request: Option<OpenRequest>,
     unsaved: usize,
     saved_at: u64,
     published_at: u64,
@@ -302,13 +303,11 @@ impl Driver {
         if !effects.append.is_empty() {
             self.tell(live);
         }
-        if (effects.cancel || effects.sample.is_some())
-            && let Some((_, request)) = live.request.take()
-        {
-            request.abort();
+        if effects.cancel || effects.sample.is_some() {
+            live.request = None;
         }
         if let Some(sample) = effects.sample {
-            live.request = Some((sample.at, AbortController::default()));
+            live.request = Some(OpenRequest::new(sample.at));
             self.later(model::run(self.clone(), sample));
         }
         Ok(effects.answer)
@@ -406,7 +405,8 @@ impl Driver {
         }
         live.unsaved += events.iter().map(|event| event.data.len()).sum::<usize>();
         let now = clock::millis();
-        if live.unsaved >= CHECKPOINT_BYTES || now.saturating_sub(live.saved_at) >= CHECKPOINT_MILLIS {
+        let distance = CHECKPOINT_BYTES.max(live.session.answered() / 8);
+        if live.unsaved >= distance || now.saturating_sub(live.saved_at) >= CHECKPOINT_MILLIS {
             self.store.checkpoint(&live.session.state, live.session.open_items(), clock::now())?;
             live.unsaved = 0;
             live.saved_at = now;
@@ -419,19 +419,19 @@ impl Driver {
         self.live.borrow().as_ref().is_some_and(|live| live.session.is_over(clock::now()))
     }
 
-    /// Whether `at` names the model request that the session waits for, and how it can be aborted.
-    pub fn with_request<R>(&self, at: Seq, f: impl FnOnce(&Live, &AbortController) -> R) -> Option<R> {
+    /// Whether `at` names the model request that the session waits for.
+    pub fn with_request<R>(&self, at: Seq, f: impl FnOnce(&Live, &OpenRequest) -> R) -> Option<R> {
         let slot = self.live.borrow();
         let live = slot.as_ref()?;
         let Phase::Sampling { at: now, .. } = &live.session.state.phase else { return None };
         let current = at <= *now && *now < at.plus(crate::session::BLOCK);
-        live.request.as_ref().filter(|_| current).map(|(_, request)| f(live, request))
+        live.request.as_ref().filter(|_| current).map(|request| f(live, request))
     }
 
-    /// The model request of that place is over: there is nothing to abort any more.
+    /// The model request of that place is over, whether its answer is complete or was given up.
     pub fn request_is_over(&self, at: Seq) {
         if let Some(live) = self.live.borrow_mut().as_mut() {
-            live.request.take_if(|(of, _)| *of == at);
+            live.request.take_if(|request| request.at == at);
         }
     }
 
@@ -440,9 +440,7 @@ impl Driver {
         let found = self.live.borrow().as_ref().map(|live| (live.session.id.clone(), live.info.clone()));
         let (id, info) = found.ok_or_else(Error::deleted)?;
         self.unlist(&id, &info, keys).await?;
-        if let Some((_, request)) = self.live.borrow_mut().take().and_then(|live| live.request) {
-            request.abort();
-        }
+        *self.live.borrow_mut() = None;
         for socket in self.state.get_websockets() {
             drop(socket.send_with_str(END));
             drop(socket.close(Some(1000), Some("deleted")));

@@ -19,6 +19,7 @@ mod object;
 mod pages;
 mod poll;
 mod reads;
+mod request;
 mod router;
 mod rows;
 mod session;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::{Fuse, FusedFuture};
 use serde_json::{Map, Value, json};
 use wasm_bindgen::prelude::*;
 use web_sys::Response;
@@ -15,6 +16,7 @@ use worker::{AbortSignal, Delay};
 use super::driver::Driver;
 use super::js::{self, Chunks};
 use super::pages::{CONTEXT, NoContext};
+use super::request::Handle;
 use super::{ai, clock, router};
 use crate::config::{Config, Patience};
 use crate::json;
@@ -27,6 +29,12 @@ const ERROR_BODY: usize = 64 * 1024;
 /// How long, and for how many bytes more, an answer is read that has said all. A body that was read to its end leaves a
 /// connection that can be used again; some hosts never end it.
 const REST: (Duration, usize) = (Duration::from_secs(1), 64 * 1024);
+
+/// How long the last mark of an answer, or its usage, is waited for once the model has said all. Some hosts send neither.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// The most bytes of one answer that are read, whatever they say: sixteen times what the session takes of it.
+const ANSWER_BODY: usize = 64 * 1024 * 1024;
 
 /// What is missing where the platform's own models cannot be asked.
 const NO_BINDING: &str = "this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml";
@@ -51,18 +59,24 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
             return fail(&driver, at, failure::unreachable("the transcript could not be read"));
         }
     };
-    let result = match way {
-        Way::Asked(asked, decoder) => {
-            let Patience { first_byte, idle, total } = config.patience;
-            let silence = Silence::new(first_byte);
-            let mut asking = pin!(ask(&driver, at, asked, decoder, &silence, idle).fuse());
-            let mut overdue = pin!(silence.overdue(idle, total).fuse());
-            futures::select_biased! {
-                result = asking => result,
-                late = overdue => Err(late),
-            }
+    let Patience { first_byte, idle, total } = config.patience;
+    let silence = Silence::new(match way {
+        Way::Asked(..) => first_byte,
+        Way::Scripted(..) => Duration::MAX,
+    });
+    let answered = async {
+        match way {
+            Way::Asked(asked, decoder) => ask(&driver, at, asked, decoder, &silence, idle).await,
+            Way::Scripted(script, pause) => play(&driver, at, script, pause).await,
         }
-        Way::Scripted(script, pause) => play(&driver, at, script, pause).await,
+    };
+    let result = {
+        let mut answered = pin!(answered.fuse());
+        let mut overdue = pin!(silence.overdue(idle, total).fuse());
+        futures::select_biased! {
+            result = answered => result,
+            late = overdue => Err(late),
+        }
     };
     if let Err(failed) = result {
         fail(&driver, at, failed);
@@ -184,10 +198,10 @@ async fn ask(
     silence: &Silence,
     idle: Duration,
 ) -> Result<(), ModelFailure> {
-    let Some(signal) = driver.with_request(at, |_, request| request.signal()) else { return Ok(()) };
+    let Some(handle) = driver.with_request(at, |_, request| request.handle()).flatten() else { return Ok(()) };
     let unreachable = |e: JsValue| failure::unreachable(&js::message(&e));
     let answer = match asked {
-        Ask::Http(wire) => send(wire, &signal).await.map_err(unreachable)?,
+        Ask::Http(wire) => send(wire, &handle.signal).await.map_err(unreachable)?,
         Ask::Binding(run) => {
             let binding = ai::binding(&driver.env).ok_or_else(|| failure::unconfigured(NO_BINDING))?;
             ai::run(&binding, run).await.map_err(unreachable)?
@@ -204,24 +218,44 @@ async fn ask(
     }
     let body = answer.body().ok_or_else(|| failure::unreachable("the answer has no body"))?;
     let mut body = Chunks::of(&body);
+    let (mut size, mut settled) = (0_usize, Fuse::terminated());
     loop {
-        // A connection that breaks ends the body: it is judged by what came before.
-        let Ok(Some(bytes)) = body.next().await else {
-            tell(driver, at, decoder.finish()?);
-            return Ok(());
+        let chunk = futures::select_biased! {
+            chunk = body.next().fuse() => chunk,
+            () = settled => Err(JsValue::NULL),
         };
+        let bytes = match chunk {
+            Ok(Some(bytes)) => bytes,
+            // A connection that breaks ends the body: it is judged by what came before.
+            end => {
+                if end.is_ok() {
+                    handle.ended();
+                }
+                tell(driver, at, decoder.finish()?);
+                return Ok(());
+            }
+        };
+        size = size.saturating_add(bytes.len());
+        if size > ANSWER_BODY {
+            return Err(failure::too_much(ANSWER_BODY));
+        }
         if !tell(driver, at, decoder.push(&bytes)?) {
-            if !signal.aborted() {
-                rest(body).await;
+            if !handle.signal.aborted() {
+                rest(body, &handle).await;
             }
             return Ok(());
         }
-        silence.broken(idle);
+        if !decoder.is_whole() {
+            silence.broken(idle);
+        } else if settled.is_terminated() {
+            settled = Delay::from(SETTLE.min(idle)).fuse();
+            silence.broken(Duration::MAX);
+        }
     }
 }
 
 /// Reads what comes after all was said.
-async fn rest(mut body: Chunks) {
+async fn rest(mut body: Chunks, handle: &Handle) {
     let (limit, most) = REST;
     let mut size = 0;
     let mut late = Delay::from(limit).fuse();
@@ -230,8 +264,11 @@ async fn rest(mut body: Chunks) {
             chunk = body.next().fuse() => chunk,
             () = late => return,
         };
-        let Ok(Some(chunk)) = chunk else { return };
-        size += chunk.len();
+        match chunk {
+            Ok(Some(chunk)) => size += chunk.len(),
+            Ok(None) => return handle.ended(),
+            Err(_) => return,
+        }
     }
 }
 

@@ -162,7 +162,7 @@ export const AI = (url) => `
  * A model server that answers with `script`, entry by entry, or by what it makes of a request. An entry: `text`, `thought`,
  * `calls`, in pieces of `chunk` characters with a `pause` between; `hold` before the end; `reason`: stopped by a limit;
  * `cut`: the connection ends before the end; `linger`: it ends so many ms after the answer, or never; `failure`: an error inside the answer; `status`, `headers` and `raw`: an answer
- * of another kind.
+ * of another kind; `respond`: writes the answer itself, given the response.
  */
 export async function model(t, script) {
   const requests = [];
@@ -185,6 +185,7 @@ export async function model(t, script) {
     const entry = (typeof script === "function" ? script(record.body) : script[n - 1]) ?? {
       text: "past the end of the script",
     };
+    if (entry.respond) return entry.respond(res);
     res.writeHead(entry.status ?? 200, { "content-type": "text/event-stream", ...entry.headers });
     if (entry.raw !== undefined) return res.end(entry.raw);
     const path = req.url.split("?")[0];
