@@ -264,8 +264,7 @@ pub fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
 fn is_data(text: &str) -> bool {
     let scheme = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
     let base64 = |b: u8| b.is_ascii_alphanumeric() || b.is_ascii_whitespace() || b"+/-_=".contains(&b);
-    // A path that begins with a slash could be an address without its scheme.
-    scheme || (text.bytes().all(base64) && !text.trim_start().starts_with("//"))
+    scheme || text.bytes().all(base64)
 }
 
 /// Refuses a text above the limit.
@@ -381,7 +380,8 @@ mod tests {
             .map(|body| command(&body.to_string()))
         };
         let file = |data: &str| json!({"type": "input_file", "filename": "a.pdf", "file_data": data});
-        for fine in ["data:application/pdf;base64,AAAA", "DATA:text/plain,a", "AAAA/+==", "AA-_\r\nAA"] {
+        for fine in ["data:application/pdf;base64,AAAA", "DATA:text/plain,a", "AAAA/+==", "AA-_\r\nAA", "//uQxAAA"]
+        {
             assert!(commands(&file(fine)).iter().all(Result::is_ok), "{fine}");
         }
         for address in

@@ -36,6 +36,31 @@ fn end() -> Value {
 }
 
 #[test]
+fn a_files_data_is_never_an_address() {
+    let source = |data: &str| {
+        let part = json!({"type": "input_file", "file_data": data});
+        let context = [Line { part: Part::User, body: json!({"content": [part]}).to_string() }];
+        let sampling = Sampling::default();
+        let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+        body["messages"][0]["content"][0]["source"].clone()
+    };
+    let pdf = json!({"type": "base64", "media_type": "application/pdf", "data": "AAAA"});
+    assert_eq!(source("data:application/pdf;base64,AAAA"), pdf);
+    assert_eq!(source("AAAA"), pdf);
+    assert_eq!(source("https://a.example.com/")["type"], "base64");
+}
+
+#[test]
+fn arguments_that_would_take_too_much_memory_are_not_parsed() {
+    let arguments = format!("{{\"a\":[{}]}}", vec!["{}"; crate::json::MAX_OBJECTS].join(","));
+    let call = json!({"call_id": "a", "name": "look", "arguments": arguments});
+    let context = [Line { part: Part::Call, body: call.to_string() }];
+    let sampling = Sampling::default();
+    let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+    assert_eq!(body["messages"][1]["content"][0]["input"], json!({}));
+}
+
+#[test]
 fn a_call_that_is_announced_again_is_the_same_call() {
     let start = |index: u64, id: &str| {
         json!({"type": "content_block_start", "index": index,
