@@ -239,3 +239,12 @@ test("settings of a turn reach the model in that turn alone, and are refused whe
   const agent = { name: "c", model: "m", provider, temperature: 2 };
   assert.equal((await request(server, "POST", "/v1/sessions", { agent })).body.error.param, "temperature");
 });
+
+test("a wrong setting is named, and nothing of it is told", async (t) => {
+  const server = await serve(t, { ...OPEN, LAYBY_PROVIDERS: '{"azure":"zebra-key"}' });
+  const { status, body } = await request(server, "GET", "/v1/sessions");
+  assert.deepEqual([status, body.error.code], [503, "auth_not_configured"]);
+  assert.match(body.error.message, /LAYBY_PROVIDERS/);
+  assert.ok(!JSON.stringify([body, server.logs]).includes("zebra"));
+  assert.ok(JSON.stringify(server.logs).includes("azure: invalid type: string"), "the log does not say why");
+});
