@@ -126,9 +126,14 @@ export class Session {
     const events = this.events();
     try {
       const { response_id } = await this.send(content, options);
-      for await (const { type, response } of events) {
+      // The end of a turn only names the items that it has no room for.
+      const contents = new Map();
+      for await (const { type, item, response } of events) {
+        if (type === "response.output_item.done" && item.role === "assistant") contents.set(item.id, item.content);
         if (response?.id !== response_id || !TERMINAL.includes(type)) continue;
-        const parts = response.output.flatMap((item) => (item.role === "assistant" ? item.content : []));
+        const parts = response.output.flatMap(
+          ({ id, role, content }) => contents.get(id) ?? (role === "assistant" ? content : []),
+        );
         return { ...response, output_text: parts.map(({ text = "" }) => text).join("") };
       }
       throw new Error("the session was closed before the turn's end");

@@ -178,6 +178,16 @@ test("of two clients with one tool exactly one wins, the other is told, and the 
   assert.equal(llm.requests[1].body.input.at(-1).output, `from ${winner}`);
 });
 
+test("an answer is whole, also where the end of its turn has no room for it", async (t) => {
+  const server = await serve(t);
+  const text = "x".repeat(1_500_000);
+  const llm = await model(t, [{ text, chunk: 65_536 }]);
+  const client = await attach(t, await Session.on(server, llm));
+  const { output, output_text } = await client.ask("go");
+  assert.equal(output[0].truncated, true);
+  assert.ok(output_text === text, `${output_text.length} characters`);
+});
+
 test("a tool is told when its answer is no longer wanted", async (t) => {
   const server = await serve(t);
   const llm = await model(t, [{ calls: [{ id: "call_1", name: "look" }] }, { text: "Without it." }]);
