@@ -360,6 +360,9 @@ fn too_large() -> Result<String, Error> {
     Err(Error::new(Code::AlreadyExists, "this was done, but its answer was too large to keep; read it again"))
 }
 
+/// The most that a page of a list holds, in bytes, besides its last entry.
+const PAGE: u64 = 2 * 1024 * 1024;
+
 /// Whether an agent is in the list, or came with a session.
 #[derive(Clone, Copy)]
 enum Listed {
@@ -407,14 +410,23 @@ impl List {
         }
         let tests = if self.tests.is_empty() { "1".to_string() } else { self.tests.join(" AND ") };
         let direction = if query.descending { "DESC" } else { "ASC" };
+        // An agent may have a megabyte and a half: a page is also bounded in bytes. Its first entry fits always.
+        let by = format!("ORDER BY {order} {direction}, id {direction}");
         let all = format!(
-            "SELECT {column} FROM {table} WHERE {tests} ORDER BY {order} {direction}, id {direction} LIMIT ?"
+            "SELECT found, {column} FROM (SELECT {column}, {order}, id, COUNT(*) OVER () AS found,
+                SUM(octet_length({column})) OVER ({by} ROWS UNBOUNDED PRECEDING) - octet_length({column}) AS ahead
+                FROM (SELECT {column}, {order}, id FROM {table} WHERE {tests} {by} LIMIT ?)) WHERE ahead < ? {by}"
         );
         self.args.push(number(query.limit.saturating_add(1) as u64));
-        let mut rows: Vec<String> =
-            directory.query(&all, self.args)?.into_iter().map(|mut row| row.text()).collect();
-        let more = rows.len() > query.limit;
+        self.args.push(number(PAGE));
+        let mut found = 0;
+        let mut rows = Vec::new();
+        for mut row in directory.query(&all, self.args)? {
+            found = row.number().unwrap_or(0);
+            rows.push(row.text());
+        }
         rows.truncate(query.limit);
+        let more = found > rows.len() as u64;
         Ok((rows, more))
     }
 }

@@ -140,6 +140,26 @@ test("agents are made, changed, listed and deleted; a session keeps the one that
   assert.deepEqual([bad.status, bad.body.error.param], [400, "modle"]);
 });
 
+test("a page of agents is bounded in bytes, and all of them are found", async (t) => {
+  const server = await serve(t);
+  const instructions = "x".repeat(900_000);
+  const made = [];
+  for (let n = 0; n < 5; n++) {
+    const agent = { name: `large ${n}`, instructions, provider: { type: "scripted" } };
+    made.push((await request(server, "POST", "/v1/agents", agent)).body.id);
+  }
+  const seen = [];
+  const sizes = [];
+  for (let after = "", more = true; more;) {
+    const { status, body } = await request(server, "GET", `/v1/agents?order=asc&after=${after}`);
+    assert.equal(status, 200);
+    seen.push(...body.data.map(({ id }) => id));
+    sizes.push(body.data.length);
+    [after, more] = [body.last_id, body.has_more];
+  }
+  assert.deepEqual([seen, sizes], [made, [3, 2]]);
+});
+
 test("a tenant sees neither sessions nor agents of another", async (t) => {
   const server = await serve(t, { LAYBY_API_KEYS: "one:key-of-one,two:key-of-two" });
   const as = (tenant) => ({ authorization: `Bearer key-of-${tenant}` });
