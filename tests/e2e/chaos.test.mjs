@@ -50,8 +50,8 @@ test(`nothing acknowledged is lost and nothing is done twice over ${KILLS} death
       turns.push(body.response_id);
       messages++;
       if (n % 3 === 2) {
-        // Another one right after it, which waits or joins.
-        const on_busy = n % 2 ? "steer" : "queue";
+        // Another one while the model answers, with a text or with a call: it waits or joins.
+        const on_busy = Math.floor(n / 6) % 2 ? "steer" : "queue";
         const more = { type: "message", data: { role: "user", content: `and this ${n}` }, on_busy };
         const { status, body } = await until(session, `more-${n}`, more);
         assert.equal(status, 202, JSON.stringify(body));
