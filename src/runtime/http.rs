@@ -197,27 +197,37 @@ impl Request {
         let broken = |_| Error::new(Code::InvalidInput, "the request body ended too early");
         let said = self.size();
         let mut held = Held(0);
+        let mut refused = None;
         if let Some(size) = said.filter(|size| *size <= MAX_BODY) {
-            held.more(size)?;
-            let buffer = JsFuture::from(self.inner.array_buffer().map_err(broken)?).await.map_err(broken)?;
-            return Ok((js_sys::Uint8Array::new(&buffer).to_vec(), held));
+            match held.more(size) {
+                Ok(()) => {
+                    let buffer = self.inner.array_buffer().map_err(broken)?;
+                    let buffer = JsFuture::from(buffer).await.map_err(broken)?;
+                    return Ok((js_sys::Uint8Array::new(&buffer).to_vec(), held));
+                }
+                Err(full) => refused = Some(full),
+            }
         }
         let Some(stream) = self.stream() else { return Ok((Vec::new(), held)) };
         let mut stream = Chunks::of(&stream);
         let (mut bytes, mut size) = (Vec::new(), 0_usize);
+        // A body that is refused is read all the same, and thrown away, so that its sender sees the answer.
         while let Some(chunk) = stream.next().await.map_err(broken)? {
             size = size.saturating_add(chunk.len());
-            if size <= MAX_BODY {
-                held.more(chunk.len())?;
-                bytes.extend_from_slice(&chunk);
-            } else if size > DRAINED {
+            if size > DRAINED {
                 break;
+            }
+            if refused.is_none() && size <= MAX_BODY {
+                match held.more(chunk.len()) {
+                    Ok(()) => bytes.extend_from_slice(&chunk),
+                    Err(full) => refused = Some(full),
+                }
             }
         }
         if size > MAX_BODY {
             return Err(Error::too_large(said.unwrap_or(size)));
         }
-        Ok((bytes, held))
+        refused.map_or(Ok((bytes, held)), Err)
     }
 
     /// Whether the body is a form.
