@@ -232,13 +232,17 @@ pub fn resuming_anywhere_misses_nothing<L: TestLog>(ops: &[Op], budget: usize, p
     Ok(())
 }
 
-/// A copy that is made at any moment has no open turn, and can be used.
-pub fn every_copy_can_be_used<L: TestLog>(ops: &[Op]) -> Law {
+/// A copy that is made at any moment has no open turn, and can be used. Making it takes time: the original goes on with `more`.
+pub fn every_copy_can_be_used<L: TestLog>(ops: &[Op], more: &[Op]) -> Law {
     let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), max_answer: 1500, ..settings() });
     for op in ops {
         perform(&mut rig, op);
     }
-    let mut copy = rig.fork();
+    let until = rig.session.settled();
+    for op in more {
+        perform(&mut rig, op);
+    }
+    let mut copy = rig.fork_until(until);
     prop_assert!(copy.session.state.turn().is_none() && copy.session.state.queue.is_empty());
     copy.say("one more");
     copy.model(vec![ModelEvent::Message, text("fine"), close(), done()]);
@@ -294,8 +298,8 @@ macro_rules! test_laws {
             }
 
             #[test]
-            fn every_copy_can_be_used(ops in vec(op(), 1..60)) {
-                laws::every_copy_can_be_used::<$log>(&ops)?;
+            fn every_copy_can_be_used(ops in vec(op(), 1..60), more in vec(op(), 0..20)) {
+                laws::every_copy_can_be_used::<$log>(&ops, &more)?;
             }
 
             #[test]

@@ -270,8 +270,13 @@ impl<L: TestLog> Rig<L> {
 
     /// A copy of the session, made from its log in the order of its places.
     pub fn fork(&self) -> Rig<L> {
+        self.fork_until(self.session.settled())
+    }
+
+    /// The same, up to the place that was settled when the copy began: the original has gone on meanwhile.
+    pub fn fork_until(&self, until: Seq) -> Rig<L> {
         let mut state = State::new(Seconds(1000));
-        let records = self.log.all();
+        let records: Vec<Record> = self.log.all().into_iter().filter(|record| record.seq <= until).collect();
         for record in &records {
             state.apply(record);
         }
