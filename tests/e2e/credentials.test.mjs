@@ -272,3 +272,22 @@ test("an answer of any size is given again under its key", async (t) => {
     assert.deepEqual([status, body.title, headers.get("idempotent-replayed")], [200, "two", replayed]);
   }
 });
+
+test("what a deployment no longer allows is refused when the model would be asked, and nothing else is", async (t) => {
+  const server = await serve(t, { LAYBY_OPEN: "true" });
+  const llm = await model(t, () => ({ text: "ok" }));
+  const session = await Session.on(server, llm);
+  for (const [name, value] of [
+    ["LAYBY_INLINE_PROVIDERS", "false"],
+    ["LAYBY_PRIVATE_HOSTS", "false"],
+  ]) {
+    server.vars = { LAYBY_OPEN: "true", [name]: value };
+    await server.restart();
+    const { status, body } = await session.request("PATCH", "", { title: name, expires_in: 3600 });
+    assert.deepEqual([status, body.title], [200, name]);
+    assert.ok([400, 403].includes((await session.request("PATCH", "", { model_override: "other" })).status));
+    await session.say("go");
+    assert.equal((await session.status("idle", "failed")).last_task_error.code, "upstream_unreachable");
+    assert.equal(llm.requests.length, 0, `${name}: the provider was asked`);
+  }
+});

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { request as http } from "node:http";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Session, eventually, model, serve } from "./kit.mjs";
 
 test("minutes", { concurrency: true }, async (t) => {
@@ -33,6 +34,19 @@ test("minutes", { concurrency: true }, async (t) => {
       for await (const chunk of answer) body += chunk;
       assert.equal(answer.statusCode, 400);
       assert.match(body, /did not arrive within 60 s/);
+    }),
+    t.test("an alarm of the same second is not put off", async (t) => {
+      const server = await serve(t);
+      const busy = { status: 503, headers: { "retry-after": "3" }, raw: "{}" };
+      const llm = await model(t, [busy, { text: "ok" }]);
+      const session = await Session.on(server, llm);
+      await session.say("go");
+      await eventually(() => llm.requests.length === 1, "the first request");
+      const began = Date.now();
+      // Whatever comes in the second in which the request is to be made again must not put that off.
+      for (; llm.requests.length === 1 && Date.now() - began < 15_000; await sleep(50))
+        await session.request("POST", "/events", { type: "message", data: { role: "user", content: "x" } });
+      assert.equal(llm.requests.length > 1, true, "asked again within 15 s");
     }),
   ]);
 });
