@@ -7,7 +7,7 @@ mod streams;
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use layby::provider::{Ask, ContextLine, Decoder, Prompt, Provider, Sampling};
+use layby::provider::{ContextLine, Decoder, ModelCall, Prompt, Provider, Sampling};
 use layby::session::{Cursor, Input, ModelEvent, PartKind};
 use layby::sse;
 
@@ -157,14 +157,14 @@ mod publish {
 fn request<const N: usize>(bencher: Bencher, dialect: Dialect) {
     let (provider, context) = (dialect.provider(), transcript(N));
     let size = match ask(&provider, &context).0 {
-        Ask::Http(request) => request.body.len(),
-        Ask::Binding(run) => run.input.len(),
+        ModelCall::Http(request) => request.body.len(),
+        ModelCall::Binding(run) => run.input.len(),
     };
     let bencher = bencher.counter(BytesCount::new(size)).counter(ItemsCount::new(N));
     bencher.bench_local(|| ask(&provider, &context));
 }
 
-fn ask(provider: &Provider, context: &[ContextLine]) -> (Ask, Box<dyn Decoder>) {
+fn ask(provider: &Provider, context: &[ContextLine]) -> (ModelCall, Box<dyn Decoder>) {
     let (instructions, sampling) = (Some("Be brief."), &Sampling::default());
     provider.ask(&Prompt { model: "m", instructions, tools: &[], context, sampling }).unwrap()
 }

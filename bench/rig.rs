@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use layby::session::{
-    CallId, Context, Effects, Event, Finish, Given, Input, Item, Log, Mint, ModelEvent, OnBusy, PartKind, Posted,
-    Record, Seconds, Seq, Session, SessionId, Settings, State, Unreadable, Usage,
+    CallId, Context, Effects, Event, Finish, Input, Item, Log, Mint, ModelEvent, NewMessage, OnBusy, PartKind,
+    Record, Seconds, Seq, Session, SessionId, Settings, State, ToolOutput, Unreadable, Usage,
 };
 use layby::sse;
 
@@ -28,11 +28,11 @@ impl Rig {
             tool_timeout: None,
             tool_timeouts: BTreeMap::new(),
             expires_at: None,
-            max_rounds: 8,
+            max_model_calls: 8,
             max_queue: 4,
             max_answer: layby::session::MAX_ANSWER,
             watchdog: 30,
-            patience: 300,
+            recovery_window: 300,
         };
         let id = SessionId("sess_0198f1f2a7c27d6a8b1c2d3e4f506172".into());
         let session = Session::load(id, settings, State::new(Seconds(1000)), Vec::new());
@@ -87,11 +87,11 @@ pub fn frames(session: &Session, events: &[Event]) -> String {
 
 pub fn say() -> Input {
     let content = serde_json::json!([{"type": "input_text", "text": PROSE}]);
-    Input::Message(Posted { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Queue })
+    Input::Message(NewMessage { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Queue })
 }
 
 pub fn given(call: usize) -> Input {
-    Input::Output(Given { call_id: CallId(format!("call_{call}")), output: PROSE.into(), is_error: false })
+    Input::Output(ToolOutput { call_id: CallId(format!("call_{call}")), output: PROSE.into(), is_error: false })
 }
 
 pub fn text(text: &str) -> ModelEvent {

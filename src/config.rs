@@ -46,16 +46,16 @@ pub struct Config {
     /// development; by default in open mode.
     pub reach: Reach,
     /// `LAYBY_FIRST_BYTE_S`, `LAYBY_IDLE_S`, `LAYBY_TOTAL_S`: how long a model's answer may take.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// `LAYBY_LOG`: what is logged. The platform keeps a record of every request of its own, and bills lines.
-    pub log: Lines,
+    pub log: LogLevel,
     /// `LAYBY_HEARTBEAT_S`: seconds of silence after which a stream gets a sign of life; 1 to 30, by default 15.
     pub heartbeat: Duration,
 }
 
 /// Which lines are logged, each less than the next. Failures always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lines {
+pub enum LogLevel {
     /// `errors`: nothing else.
     Errors,
     /// `turns`: one for each turn, too.
@@ -81,7 +81,7 @@ fn bad(setting: &'static str, why: impl Into<String>) -> BadSetting {
 
 /// How long a model's answer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Until its first byte. By default 120 seconds.
     pub first_byte: Duration,
     /// Between two pieces of it. By default 120 seconds.
@@ -120,9 +120,9 @@ impl Config {
                 Some(Err(_)) => Err(bad(name, "must be a whole number of requests per second, or 0 for no limit")),
             };
         let log = match given("LAYBY_LOG").as_deref() {
-            None | Some("requests") => Lines::Requests,
-            Some("turns") => Lines::Turns,
-            Some("errors") => Lines::Errors,
+            None | Some("requests") => LogLevel::Requests,
+            Some("turns") => LogLevel::Turns,
+            Some("errors") => LogLevel::Errors,
             Some(_) => return Err(bad("LAYBY_LOG", "must be requests, turns or errors")),
         };
         let open = flag("LAYBY_OPEN", false)?;
@@ -152,7 +152,7 @@ impl Config {
             provider,
             reach: if flag("LAYBY_PRIVATE_HOSTS", open)? { Reach::Anywhere } else { Reach::Public },
             inline_providers: flag("LAYBY_INLINE_PROVIDERS", true)?,
-            patience: Patience {
+            timeouts: Timeouts {
                 first_byte: seconds("LAYBY_FIRST_BYTE_S", 120, 3600)?,
                 idle: seconds("LAYBY_IDLE_S", 120, 3600)?,
                 total: seconds("LAYBY_TOTAL_S", 3600, 86_400)?,

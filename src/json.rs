@@ -145,7 +145,7 @@ pub fn take<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
 
 /// A decimal number in any usual form: also `+5`, `05`, `.5` and `5.`. Rust's own way to read one would bring tables of
 /// 10 KB that do not compress.
-pub fn decimal(text: &str) -> Option<f64> {
+pub fn parse_f64(text: &str) -> Option<f64> {
     let (sign, number) = match text.strip_prefix('-') {
         Some(number) => ("-", number),
         None => ("", text.strip_prefix('+').unwrap_or(text)),
@@ -625,12 +625,12 @@ mod tests {
         for text in
             ["0", "7", "-7", "+7", "007", "1.5", ".5", "5.", "-0.25", "1e3", "1.5E-3", "2.e2", "1e+2", "1e-400"]
         {
-            assert_eq!(decimal(text), text.parse().ok(), "{text}");
+            assert_eq!(parse_f64(text), text.parse().ok(), "{text}");
         }
         for text in
             ["", ".", "-", "+", "e", "1e", "--1", "+-1", "1.2.3", "1 ", "0x1", "inf", "nan", "1e999", "1_0"]
         {
-            assert_eq!(decimal(text), None, "{text}");
+            assert_eq!(parse_f64(text), None, "{text}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use layby::provider::{Decoder, Host, Prompt, Provider, Sampling};
 use layby::session::{
-    CallId, Context, Entry, Input, Item, Kind, Log, Mint, ModelEvent, ModelFailure, OnBusy, PartKind, Posted,
+    CallId, Context, Entry, Input, Item, Kind, Log, Mint, ModelEvent, ModelFailure, NewMessage, OnBusy, PartKind,
     Record, Seconds, Seq, Session, SessionId, SessionStatus, Settings, State, Unreadable,
 };
 
@@ -113,7 +113,7 @@ impl Rig {
     fn say(&mut self) -> Option<Seq> {
         let content = serde_json::json!([{"type": "input_text", "text": "go"}]);
         let message =
-            Posted { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Interrupt };
+            NewMessage { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Interrupt };
         self.step(Input::Message(message))
     }
 }
@@ -125,11 +125,11 @@ fn hear(provider: &Provider, chunks: &[&[u8]]) {
         tool_timeout: None,
         tool_timeouts: BTreeMap::new(),
         expires_at: None,
-        max_rounds: 8,
+        max_model_calls: 8,
         max_queue: 4,
         max_answer: layby::session::MAX_ANSWER,
         watchdog: 30,
-        patience: 300,
+        recovery_window: 300,
     };
     let id = SessionId("sess_0".into());
     let session = Session::load(id, settings, State::new(Seconds(1000)), Vec::new());

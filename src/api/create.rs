@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::agent::{Agent, AgentTool, tools, under};
-use super::seed::{Seeds, seeds};
+use super::seed::{InitialItems, seeds};
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
 use crate::json::{self, ParseError, Wrong};
 use crate::session::AgentId;
@@ -28,7 +28,7 @@ pub struct NewSession {
     /// The reasoning effort instead of the agent's.
     pub reasoning_effort: Option<String>,
     /// What it begins with.
-    pub seeds: Seeds,
+    pub seeds: InitialItems,
     /// Seconds until it is erased.
     pub expires_in: Option<u64>,
     /// Where its object is first placed: one of the platform's codes.

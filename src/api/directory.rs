@@ -80,7 +80,7 @@ impl Summary {
 
 /// What a session tells the directory.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Told {
+pub struct SummaryUpdate {
     /// The summary.
     pub summary: Summary,
     /// Whether the directory may not know the session yet. One that it has forgotten must not come back.

@@ -8,7 +8,7 @@ use super::create::{check_model, object, parse};
 use super::outbound::{Reach, check_part_url};
 use super::{Code, Error, MAX_TEXT};
 use crate::provider::{ResponseFormat, Sampling, ToolChoice};
-use crate::session::{CallId, Given, Input, OnBusy, Posted, ResponseId};
+use crate::session::{CallId, Input, NewMessage, OnBusy, ResponseId, ToolOutput};
 
 /// Fields of a content part that hold an address.
 const ADDRESSES: [&str; 2] = ["image_url", "file_url"];
@@ -104,7 +104,7 @@ pub fn command(body: &str) -> Result<Command, Error> {
         "function_call_output" => {
             let data: OutputData = parse(envelope.data, "data")?;
             let output = output(data.output, "data.output")?;
-            Input::Output(Given { call_id: CallId(data.call_id), output, is_error: data.is_error })
+            Input::Output(ToolOutput { call_id: CallId(data.call_id), output, is_error: data.is_error })
         }
         "interrupt" => {
             let data: InterruptData = parse(envelope.data, "data")?;
@@ -187,7 +187,7 @@ fn message(envelope: Envelope) -> Result<Command, Error> {
         return Err(Error::invalid(key, why));
     }
     let sampling = Some(sampling).filter(|sampling| *sampling != Sampling::default());
-    let posted = Posted {
+    let posted = NewMessage {
         content: content(data.content)?,
         tools,
         model: envelope.model_override,
@@ -280,7 +280,7 @@ pub fn check_text(text: &str, at: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn posted(body: Value) -> Posted {
+    fn posted(body: Value) -> NewMessage {
         match command(&body.to_string()).unwrap().input {
             Input::Message(posted) => posted,
             other => panic!("{other:?}"),

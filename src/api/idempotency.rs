@@ -10,10 +10,10 @@ use super::{Code, Error, Reply, Tenant};
 use crate::session::SessionId;
 
 /// How long an answer is kept, in seconds.
-pub const KEPT: u64 = 48 * 3600;
+pub const REPLY_TTL: u64 = 48 * 3600;
 /// The largest body that is kept with an answer. A snapshot may be larger than any row, and holds a transcript that is stored
 /// already: of a larger one only the status is kept, and it is made again from what the session is by then.
-const MAX_KEPT: usize = 64 * 1024;
+const MAX_KEPT_REPLY: usize = 64 * 1024;
 /// The longest key.
 const MAX_KEY: usize = 255;
 
@@ -81,7 +81,7 @@ impl Key {
 
     /// What has to be kept of an answer.
     pub fn remember(&self, reply: &Reply) -> Remembered {
-        let body = Some(&reply.body).filter(|body| body.len() <= MAX_KEPT).cloned();
+        let body = Some(&reply.body).filter(|body| body.len() <= MAX_KEPT_REPLY).cloned();
         Remembered { digest: self.digest.clone(), status: reply.status, body }
     }
 }

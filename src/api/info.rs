@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Agent, Error, MAX_QUEUE, MAX_ROUNDS, NewSession, Patch, Tenant, check_labels};
+use super::{Agent, Error, MAX_MODEL_CALLS, MAX_QUEUE, NewSession, Patch, Tenant, check_labels};
 use crate::provider::Sampling;
 use crate::session::{AgentId, MAX_ANSWER, Seconds, Settings};
 
 /// Seconds after which the watchdog looks after a model request.
 const WATCHDOG: u64 = 30;
 /// Seconds without progress after which a turn that keeps being interrupted by restarts is given up.
-const PATIENCE: u64 = 300;
+const RECOVERY_WINDOW: u64 = 300;
 
 /// The row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,11 +134,11 @@ impl SessionInfo {
             client_tools: tools.map(|tool| tool.name.clone()).collect(),
             tool_timeout: self.agent.tool_timeout_s,
             expires_at: self.expires_at,
-            max_rounds: MAX_ROUNDS,
+            max_model_calls: MAX_MODEL_CALLS,
             max_queue: MAX_QUEUE,
             max_answer: MAX_ANSWER,
             watchdog: WATCHDOG,
-            patience: PATIENCE,
+            recovery_window: RECOVERY_WINDOW,
         }
     }
 }

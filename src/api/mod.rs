@@ -26,10 +26,10 @@ mod yaml;
 pub use agent::{Agent, AgentTool, inline_id};
 pub use bundle::bundle;
 pub use create::{NewSession, check_labels, create, object};
-pub use directory::{AgentRecord, PageQuery, SessionsQuery, Summary, Told, list_page, new_agent};
+pub use directory::{AgentRecord, PageQuery, SessionsQuery, Summary, SummaryUpdate, list_page, new_agent};
 pub use error::{Code, Error};
 pub use event::{Command, command};
-pub use idempotency::{KEPT, Key, Remembered, keyed_session};
+pub use idempotency::{Key, REPLY_TTL, Remembered, keyed_session};
 pub use info::SessionInfo;
 pub use limit::{Bucket, Rate};
 pub use outbound::{Reach, check_url};
@@ -37,7 +37,7 @@ pub use patch::{Fork, Patch, fork, patch};
 pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use reader::{End, MAX_ACK, Redial, Window, ack};
 pub use route::{Method, Route};
-pub use seed::Seeds;
+pub use seed::InitialItems;
 pub use service::{Features, OPENAPI, info};
 pub use tenant::Tenant;
 pub use token::{Access, Claims, Need, PREFIX as TOKEN, Scope, revoked};
@@ -64,7 +64,7 @@ pub const MAX_LABELS: usize = 16;
 /// Items that a session can be made with.
 pub const MAX_INITIAL_ITEMS: usize = 10_000;
 /// Model responses of one turn.
-pub const MAX_ROUNDS: u32 = 64;
+pub const MAX_MODEL_CALLS: u32 = 64;
 /// Readers of one session.
 pub const MAX_SUBSCRIBERS: usize = 1000;
 /// Messages that may wait.

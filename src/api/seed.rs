@@ -7,15 +7,15 @@ use super::create::parse;
 use super::event::{check_parts, check_text, check_urls, output};
 use super::outbound::Reach;
 use super::{Code, Error, MAX_INITIAL_ITEMS};
-use crate::session::{CallId, Given, OnBusy, Posted, Role, Seed};
+use crate::session::{CallId, InitialItem, NewMessage, OnBusy, Role, ToolOutput};
 
 /// Items that a session begins with, and the message that starts its first turn.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seeds {
+pub struct InitialItems {
     /// The items.
-    pub items: Vec<Seed>,
+    pub items: Vec<InitialItem>,
     /// The user message that they ended with.
-    pub message: Option<Posted>,
+    pub message: Option<NewMessage>,
 }
 
 #[derive(Deserialize)]
@@ -39,15 +39,15 @@ struct Output {
     is_error: bool,
 }
 
-impl Seeds {
+impl InitialItems {
     /// Refuses images and files that are where no provider should look for them.
     pub fn check_reach(&self, reach: Reach) -> Result<(), Error> {
         for (n, item) in self.items.iter().enumerate() {
             let at = format!("initial_items[{n}]");
             match item {
-                Seed::Message { content, .. } => check_urls(content, &format!("{at}.content"), reach)?,
-                Seed::Output(given) => check_urls(&given.output, &format!("{at}.output"), reach)?,
-                Seed::Call { .. } => {}
+                InitialItem::Message { content, .. } => check_urls(content, &format!("{at}.content"), reach)?,
+                InitialItem::Output(given) => check_urls(&given.output, &format!("{at}.output"), reach)?,
+                InitialItem::Call { .. } => {}
             }
         }
         let last = format!("initial_items[{}].content", self.items.len());
@@ -56,7 +56,7 @@ impl Seeds {
 }
 
 /// Reads the list. Whether calls and outputs fit together is for the session to say.
-pub fn seeds(list: Vec<Map<String, Value>>) -> Result<Seeds, Error> {
+pub fn seeds(list: Vec<Map<String, Value>>) -> Result<InitialItems, Error> {
     if list.len() > MAX_INITIAL_ITEMS {
         let message = format!("there are {} initial items, the limit is {MAX_INITIAL_ITEMS}", list.len());
         return Err(Error { param: Some("initial_items".into()), ..Error::new(Code::PayloadTooLarge, message) });
@@ -66,19 +66,19 @@ pub fn seeds(list: Vec<Map<String, Value>>) -> Result<Seeds, Error> {
         items.push(seed(item, &format!("initial_items[{n}]"))?);
     }
     match items.pop() {
-        Some(Seed::Message { role: Role::User, content }) => {
+        Some(InitialItem::Message { role: Role::User, content }) => {
             let message =
-                Posted { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Queue };
-            Ok(Seeds { items, message: Some(message) })
+                NewMessage { content, tools: Vec::new(), model: None, settings: None, on_busy: OnBusy::Queue };
+            Ok(InitialItems { items, message: Some(message) })
         }
         last => {
             items.extend(last);
-            Ok(Seeds { items, message: None })
+            Ok(InitialItems { items, message: None })
         }
     }
 }
 
-fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
+fn seed(mut item: Map<String, Value>, at: &str) -> Result<InitialItem, Error> {
     // The form of the snapshot has the keys of the type under `data` as well.
     if let Some(Value::Object(data)) = item.remove("data") {
         for (key, value) in data {
@@ -90,7 +90,7 @@ fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
         Some("message") => {
             let message: Message = parse(item, at)?;
             let content = content(message.role, message.content, &format!("{at}.content"))?;
-            Ok(Seed::Message { role: message.role, content })
+            Ok(InitialItem::Message { role: message.role, content })
         }
         Some("function_call") => {
             let call: Call = parse(item, at)?;
@@ -100,13 +100,17 @@ fn seed(mut item: Map<String, Value>, at: &str) -> Result<Seed, Error> {
             }
             check_text(&call.arguments, &format!("{at}.arguments"))?;
             let arguments = if call.arguments.trim().is_empty() { "{}".into() } else { call.arguments };
-            Ok(Seed::Call { call_id: CallId(call.call_id), name: call.name, arguments })
+            Ok(InitialItem::Call { call_id: CallId(call.call_id), name: call.name, arguments })
         }
         Some("function_call_output") => {
             let given: Output = parse(item, at)?;
             check_id(&given.call_id, at)?;
             let output = output(given.output, &format!("{at}.output"))?;
-            Ok(Seed::Output(Given { call_id: CallId(given.call_id), output, is_error: given.is_error }))
+            Ok(InitialItem::Output(ToolOutput {
+                call_id: CallId(given.call_id),
+                output,
+                is_error: given.is_error,
+            }))
         }
         _ => {
             let message = "an item's type must be message, function_call or function_call_output";
@@ -166,7 +170,7 @@ fn check_spoken(parts: &[Value], at: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn read(list: Value) -> Result<Seeds, Error> {
+    fn read(list: Value) -> Result<InitialItems, Error> {
         seeds(serde_json::from_value(list).unwrap())
     }
 
@@ -174,13 +178,16 @@ mod tests {
     fn a_last_user_message_starts_a_turn() {
         let list =
             json!([{"type": "message", "role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]);
-        let Seeds { items, message } = read(list).unwrap();
+        let InitialItems { items, message } = read(list).unwrap();
         assert_eq!((items.len(), message), (2, None));
         assert_eq!(
             items[1],
-            Seed::Message { role: Role::Assistant, content: json!([{"type": "output_text", "text": "ho"}]) }
+            InitialItem::Message {
+                role: Role::Assistant,
+                content: json!([{"type": "output_text", "text": "ho"}])
+            }
         );
-        let Seeds { items, message } = read(json!([{"data": {"role": "user", "content": "hi"}}])).unwrap();
+        let InitialItems { items, message } = read(json!([{"data": {"role": "user", "content": "hi"}}])).unwrap();
         assert!(items.is_empty() && message.is_some());
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    MAX_AGENT, MAX_BODY, MAX_EXPIRY, MAX_INITIAL_ITEMS, MAX_LABELS, MAX_QUEUE, MAX_ROUNDS, MAX_SUBSCRIBERS,
+    MAX_AGENT, MAX_BODY, MAX_EXPIRY, MAX_INITIAL_ITEMS, MAX_LABELS, MAX_MODEL_CALLS, MAX_QUEUE, MAX_SUBSCRIBERS,
     MAX_TEXT, MAX_TITLE, MAX_TOOLS, MAX_TOOLS_JSON,
 };
 use crate::json;
@@ -35,7 +35,7 @@ pub fn info(features: &Features) -> Value {
         "limits": {
             "body_bytes": MAX_BODY, "text_bytes": MAX_TEXT, "tools": MAX_TOOLS, "tools_bytes": MAX_TOOLS_JSON, "agent_bytes": MAX_AGENT,
             "json_values": json::MAX_VALUES, "json_objects": json::MAX_OBJECTS, "json_depth": json::MAX_DEPTH,
-            "initial_items": MAX_INITIAL_ITEMS, "answer_bytes": MAX_ANSWER, "labels": MAX_LABELS, "title_chars": MAX_TITLE, "rounds": MAX_ROUNDS, "queue": MAX_QUEUE,
+            "initial_items": MAX_INITIAL_ITEMS, "answer_bytes": MAX_ANSWER, "labels": MAX_LABELS, "title_chars": MAX_TITLE, "model_calls": MAX_MODEL_CALLS, "queue": MAX_QUEUE,
             "subscribers": MAX_SUBSCRIBERS, "expires_in_seconds": MAX_EXPIRY,
             "tenant_requests_per_second": features.rates.0, "session_events_per_second": features.rates.1,
         },

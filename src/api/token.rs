@@ -257,7 +257,7 @@ impl Need {
             Input::Output(_) => Need::Scope(Scope::Tools),
             Input::Withdraw(_)
             | Input::Cancel(_)
-            | Input::Seed(_)
+            | Input::InitialItems(_)
             | Input::Forked
             | Input::Model { .. }
             | Input::ModelFailed { .. }
@@ -302,7 +302,7 @@ pub fn revoked() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{CallId, Given, OnBusy, Posted};
+    use crate::session::{CallId, NewMessage, OnBusy, ToolOutput};
 
     const KEY: &[u8] = b"a key of thirty-two bytes or more";
 
@@ -412,8 +412,8 @@ mod tests {
         }
         assert!(seen > 20);
         let (content, tools) = (json!([]), Vec::new());
-        let message = Posted { content, tools, model: None, settings: None, on_busy: OnBusy::Queue };
-        let given = Given { call_id: CallId("c".into()), output: json!("x"), is_error: false };
+        let message = NewMessage { content, tools, model: None, settings: None, on_busy: OnBusy::Queue };
+        let given = ToolOutput { call_id: CallId("c".into()), output: json!("x"), is_error: false };
         for (input, need) in [
             (Input::Message(message), Scope::Send),
             (Input::Interrupt { response_id: None }, Scope::Send),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::agent::agent_fields;
 use super::{Access, SessionInfo};
-use crate::session::{Answer, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Session, Status};
+use crate::session::{Ack, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Session, Status};
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,9 +121,9 @@ pub fn agent_view(info: &SessionInfo, access: &Access) -> Value {
 }
 
 /// The answer to an input that was taken. `cursor` is the position just before what it causes.
-pub fn accepted(answer: &Answer, cursor: &str) -> Reply {
+pub fn accepted(answer: &Ack, cursor: &str) -> Reply {
     let body = match answer {
-        Answer::Message { item_id, response_id, status } => {
+        Ack::Message { item_id, response_id, status } => {
             let status = match status {
                 MessageStatus::Started => "started",
                 MessageStatus::Queued => "queued",
@@ -131,14 +131,14 @@ pub fn accepted(answer: &Answer, cursor: &str) -> Reply {
             };
             json!({"queued": true, "item_id": item_id, "response_id": response_id, "status": status, "cursor": cursor})
         }
-        Answer::Output { call_id, status, remaining } => {
+        Ack::Output { call_id, status, remaining } => {
             let status = match status {
                 OutputStatus::Accepted => "accepted",
                 OutputStatus::Duplicate => "duplicate",
             };
             json!({"queued": true, "item_id": call_id, "status": status, "remaining": remaining, "cursor": cursor})
         }
-        Answer::Interrupt(status) => {
+        Ack::Interrupt(status) => {
             let status = match status {
                 InterruptStatus::Interrupted => "interrupted",
                 InterruptStatus::Idle => "idle",
@@ -146,17 +146,17 @@ pub fn accepted(answer: &Answer, cursor: &str) -> Reply {
             };
             json!({"queued": false, "status": status, "cursor": cursor})
         }
-        Answer::Withdrawn(item_id) => {
+        Ack::Withdrawn(item_id) => {
             json!({"id": item_id, "object": "queue.item.deleted", "deleted": true, "cursor": cursor})
         }
-        Answer::Cancelled { call_id, remaining } => {
+        Ack::Cancelled { call_id, remaining } => {
             json!({"call_id": call_id, "status": "cancelled", "remaining": remaining, "cursor": cursor})
         }
-        Answer::None => json!({"queued": false, "cursor": cursor}),
+        Ack::None => json!({"queued": false, "cursor": cursor}),
     };
     let status = match answer {
-        Answer::Withdrawn(_) | Answer::Cancelled { .. } => 200,
-        Answer::Message { .. } | Answer::Output { .. } | Answer::Interrupt(_) | Answer::None => 202,
+        Ack::Withdrawn(_) | Ack::Cancelled { .. } => 200,
+        Ack::Message { .. } | Ack::Output { .. } | Ack::Interrupt(_) | Ack::None => 202,
     };
     Reply::json(status, &body)
 }

@@ -201,7 +201,7 @@ fn number(text: &str) -> Option<Number> {
         return Some(number);
     }
     let integer = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
-    integer.ok().or_else(|| json::decimal(text).and_then(Number::from_f64))
+    integer.ok().or_else(|| json::parse_f64(text).and_then(Number::from_f64))
 }
 
 #[cfg(test)]

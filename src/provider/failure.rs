@@ -50,7 +50,7 @@ pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>) -> Mode
 
 /// How long a provider asks to be left alone: `retry-after-ms`, or `retry-after` as seconds or as a date (RFC 9110, 10.2.3).
 pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Option<u32> {
-    let number = |name: &str| header(name).and_then(|text| json::decimal(text.trim()));
+    let number = |name: &str| header(name).and_then(|text| json::parse_f64(text.trim()));
     let millis = number("retry-after-ms").map(|millis| millis / 1000.0);
     if let Some(seconds) = millis.or_else(|| number("retry-after")) {
         return Some(whole_seconds(seconds));

@@ -106,7 +106,7 @@ pub struct Prompt<'a> {
 
 /// How a model is asked.
 #[derive(Debug, PartialEq)]
-pub enum Ask {
+pub enum ModelCall {
     /// Over the network.
     Http(WireRequest),
     /// Through the platform's binding.
@@ -169,17 +169,19 @@ impl Provider {
     }
 
     /// The request for a prompt and the decoder for its answer; none if there is nobody to ask.
-    pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(Ask, Box<dyn Decoder>)> {
-        let (ask, decoder): (Ask, Box<dyn Decoder>) = match self {
+    pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(ModelCall, Box<dyn Decoder>)> {
+        let (ask, decoder): (ModelCall, Box<dyn Decoder>) = match self {
             Provider::OpenAiResponses(host) => {
-                (Ask::Http(responses::encode(host, prompt)), Box::new(responses::Answer::new()))
+                (ModelCall::Http(responses::encode(host, prompt)), Box::new(responses::ResponseDecoder::new()))
             }
-            Provider::OpenAiChat(host) => (Ask::Http(chat::encode(host, prompt)), Box::new(chat::Answer::new())),
+            Provider::OpenAiChat(host) => {
+                (ModelCall::Http(chat::encode(host, prompt)), Box::new(chat::ResponseDecoder::new()))
+            }
             Provider::Anthropic(host) => {
-                (Ask::Http(anthropic::encode(host, prompt)), Box::new(anthropic::Answer::new()))
+                (ModelCall::Http(anthropic::encode(host, prompt)), Box::new(anthropic::ResponseDecoder::new()))
             }
             Provider::WorkersAi(settings) => {
-                (Ask::Binding(workers_ai::encode(settings, prompt)), Box::new(chat::Answer::new()))
+                (ModelCall::Binding(workers_ai::encode(settings, prompt)), Box::new(chat::ResponseDecoder::new()))
             }
             Provider::Scripted(_) | Provider::Named(_) => return None,
         };

@@ -1,7 +1,7 @@
 //! The platform's own models, through its binding: the words are those of the chat dialect, in another envelope.
 //!
 //! Source: the platform's pages on Workers AI, text generation. Older models answer with `response` and calls without a
-//! `function` around them, newer ones with chunks of the chat dialect; `chat::Answer` understands both.
+//! `function` around them, newer ones with chunks of the chat dialect; `chat::ResponseDecoder` understands both.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;

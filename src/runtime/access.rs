@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::clock;
 use super::driver::Driver;
-use super::object::Caller;
+use super::stub::Caller;
 use crate::api::{
     self, Access, Claims, Code, Error, Key, MAX_SUBSCRIBERS, Method, Need, Reply, Route, SessionInfo,
 };
@@ -89,7 +89,7 @@ impl Driver {
         if let Some(call) = open {
             return Ok(Some(call.name.clone()));
         }
-        let Some(seq) = self.store.place_of_call(&CallId(call_id.to_string()))? else { return Ok(None) };
+        let Some(seq) = self.store.seq_of_call(&CallId(call_id.to_string()))? else { return Ok(None) };
         Ok(match self.store.item(seq)?.kind {
             Kind::FunctionCall { name, .. } => Some(name),
             Kind::Message { .. } | Kind::Reasoning | Kind::FunctionCallOutput { .. } | Kind::Error => None,

@@ -6,10 +6,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::directory_sync::AGAIN;
 use super::driver::Driver;
-use super::listing::AGAIN;
-use super::object::{Ask, Object};
 use super::store::Stored;
+use super::stub::{Object, Purpose};
 use super::{clock, router};
 use crate::api::Error;
 use crate::session::{Input, Phase, Seconds};
@@ -71,7 +71,7 @@ impl Driver {
         self.stay_awake();
         self.settle_listing().await?;
         let now = clock::now();
-        let sweep = self.store.answers.sweep(now)?;
+        let sweep = self.store.replies.sweep(now)?;
         self.arm(self.due(now, sweep));
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Driver {
     fn stay_awake(&self) {
         let Ok(live) = self.live() else { return };
         if live.request.is_some() {
-            let own = Object::session(&self.env, &live.info.tenant, live.session.id.clone(), Ask::Ping);
+            let own = Object::session(&self.env, &live.info.tenant, live.session.id.clone(), Purpose::Ping);
             self.later(async move { drop(own.get().await) });
         }
     }

@@ -20,7 +20,7 @@ use worker::{Delay, WebSocket};
 
 use super::clock;
 use super::http::{self, Request};
-use super::object::Object;
+use super::stub::Object;
 use crate::api::{End, Error, Redial};
 use crate::session::{Seconds, SessionId};
 
@@ -94,12 +94,12 @@ pub struct Bridge<S> {
     requests: Requests,
     /// Silence after which a heartbeat is sent.
     heartbeat: Duration,
-    passing: Rc<Passing<S>>,
+    passing: Rc<Forwarder<S>>,
 }
 
 /// What the listeners of a socket work with. They pass a message on themselves: to wake a task for it would take as long
 /// as all the rest.
-struct Passing<S> {
+struct Forwarder<S> {
     /// The client.
     sink: S,
     /// The position after what was passed on.
@@ -112,7 +112,7 @@ struct Passing<S> {
 
 /// Why a connection to the object was left, while the client's stream goes on.
 #[derive(Clone, Copy)]
-enum Left {
+enum Exit {
     /// It was no socket but a page, and there is more.
     Page,
     /// The object went away: dial again.
@@ -131,7 +131,7 @@ impl<S: Sink + 'static> Bridge<S> {
     /// From a session's object to a client that has everything up to `cursor`.
     pub fn new(requests: Requests, sink: S, cursor: Option<&str>, heartbeat: Duration) -> Self {
         let cursor = RefCell::new(cursor.map(JsString::from));
-        let passing = Passing { sink, cursor, heard: Cell::new(0), passed_on: Cell::new(false) };
+        let passing = Forwarder { sink, cursor, heard: Cell::new(0), passed_on: Cell::new(false) };
         Self { requests, heartbeat, passing: Rc::new(passing) }
     }
 
@@ -162,7 +162,7 @@ impl<S: Sink + 'static> Bridge<S> {
                 let left = self.follow(answer, &session, &mut stop).await?;
                 let passed_on = self.passing.passed_on.get();
                 redial.ended(passed_on, Duration::from_millis(clock::millis().saturating_sub(began)));
-                again = matches!(left, Left::Page) && passed_on;
+                again = matches!(left, Exit::Page) && passed_on;
             }
             if !again {
                 let pause = redial.pause().ok_or(End::Unreachable)?;
@@ -192,24 +192,24 @@ impl<S: Sink + 'static> Bridge<S> {
         }
     }
 
-    async fn follow(&self, answer: Response, session: &SessionId, stop: &mut Stop) -> Result<Left, End> {
+    async fn follow(&self, answer: Response, session: &SessionId, stop: &mut Stop) -> Result<Exit, End> {
         let warn = |e: &dyn std::fmt::Display| worker::console_warn!("stream of {session}: {e}");
         if answer.status() != 101 {
-            let Ok(page) = http::js_text(&answer).await else { return Ok(Left::Object) };
+            let Ok(page) = http::js_text(&answer).await else { return Ok(Exit::Object) };
             self.passing.pass(&page)?;
             let (mut pause, longest) = LOOK;
             while self.passing.sink.is_full() {
                 wait(pause, stop).await?;
                 pause = longest.min(pause * 2);
             }
-            return Ok(Left::Page);
+            return Ok(Exit::Page);
         }
-        let Some(socket) = socket(answer) else { return Ok(Left::Object) };
+        let Some(socket) = socket(answer) else { return Ok(Exit::Object) };
         let left = self.listen(&socket, session, stop).await;
         drop(socket.close::<String>(None, None)); // it may be closed already
         left.unwrap_or_else(|e| {
             warn(&e);
-            Ok(Left::Object)
+            Ok(Exit::Object)
         })
     }
 
@@ -218,7 +218,7 @@ impl<S: Sink + 'static> Bridge<S> {
         socket: &WebSocket,
         session: &SessionId,
         stop: &mut Stop,
-    ) -> worker::Result<Result<Left, End>> {
+    ) -> worker::Result<Result<Exit, End>> {
         let (leave, mut left) = mpsc::unbounded();
         let passing = self.passing.clone();
         let on_message = {
@@ -230,7 +230,7 @@ impl<S: Sink + 'static> Bridge<S> {
                 }
             }
         };
-        let on_end = move |_| drop(leave.unbounded_send(Ok(Left::Object)));
+        let on_end = move |_| drop(leave.unbounded_send(Ok(Exit::Object)));
         self.passing.heard.set(clock::millis());
         let _listeners = Listeners::of(socket, on_message, on_end)?;
         socket.accept()?; // after the listeners, or the first frames are missed
@@ -238,7 +238,7 @@ impl<S: Sink + 'static> Bridge<S> {
         loop {
             futures::select_biased! {
                 end = &mut *stop => return Ok(Err(end)),
-                left = left.next() => return Ok(left.unwrap_or(Ok(Left::Object))),
+                left = left.next() => return Ok(left.unwrap_or(Ok(Exit::Object))),
                 // The timer is not set anew with every event, so something may have been heard since it was.
                 () = beat => {
                     let silence = Duration::from_millis(clock::millis().saturating_sub(self.passing.heard.get()));
@@ -253,7 +253,7 @@ impl<S: Sink + 'static> Bridge<S> {
     }
 }
 
-impl<S: Sink> Passing<S> {
+impl<S: Sink> Forwarder<S> {
     /// Passes on a batch of frames and remembers the position after it. The batch stays in JavaScript: it may be large, and
     /// only its first line is of interest here.
     fn pass(&self, batch: &JsString) -> Result<(), End> {

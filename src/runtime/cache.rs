@@ -12,14 +12,14 @@ use crate::session::{Record, Seq};
 /// Always true: it holds every record of the log from `floor` on, in the order of their places. That is not the order in which
 /// they were appended: a message that is queued while the model answers gets a place above those of the answer.
 #[derive(Default)]
-pub struct Recent {
+pub struct LogTail {
     records: BTreeMap<Seq, Record>,
     size: usize,
     /// None as long as nothing is known of the log.
     floor: Option<Seq>,
 }
 
-impl Recent {
+impl LogTail {
     /// The most that is kept, in bytes of items.
     const SIZE: usize = 64 * 1024;
 
@@ -58,14 +58,14 @@ fn weight(record: &Record) -> usize {
 
 /// The context as the model was last shown it. The next request has the same and more.
 #[derive(Default)]
-pub struct Shown {
+pub struct ContextCache {
     lines: Rc<Vec<ContextLine>>,
     size: usize,
     /// The place of its last line.
     pub upto: Seq,
 }
 
-impl Shown {
+impl ContextCache {
     /// The most that is kept, in bytes of bodies.
     const SIZE: usize = 1024 * 1024;
 
@@ -107,16 +107,16 @@ mod tests {
             kind: Kind::Message { role: Role::Assistant },
             body: "x".repeat(size),
         };
-        Record { seq: Seq(seq), entry: Entry::Noted { item } }
+        Record { seq: Seq(seq), entry: Entry::Note { item } }
     }
 
-    fn places(recent: &Recent, from: u64, limit: usize) -> Option<Vec<u64>> {
+    fn places(recent: &LogTail, from: u64, limit: usize) -> Option<Vec<u64>> {
         recent.records(Seq(from), limit).map(|found| found.iter().map(|record| record.seq.0).collect())
     }
 
     #[test]
     fn the_end_of_the_log_is_what_was_appended_last() {
-        let mut recent = Recent::default();
+        let mut recent = LogTail::default();
         recent.push(&[record(1, 10)]);
         assert_eq!(places(&recent, 1, 9), None, "nothing is known of the log");
         recent.begin(Seq(3));
@@ -127,21 +127,21 @@ mod tests {
         assert_eq!(places(&recent, 3, 1), Some(vec![3]));
         assert_eq!(places(&recent, 4, 9), Some(vec![7]));
         assert_eq!(places(&recent, 8, 9), Some(vec![]));
-        recent.push(&[record(8, Recent::SIZE - 500)]);
+        recent.push(&[record(8, LogTail::SIZE - 500)]);
         assert_eq!((places(&recent, 7, 9), places(&recent, 8, 9)), (None, Some(vec![8])));
-        recent.push(&[record(9, Recent::SIZE)]);
+        recent.push(&[record(9, LogTail::SIZE)]);
         assert_eq!((places(&recent, 9, 9), places(&recent, 10, 9)), (None, Some(vec![])), "too large to keep");
     }
 
     #[test]
     fn records_are_in_the_order_of_their_places_however_they_were_appended() {
-        let mut recent = Recent::default();
+        let mut recent = LogTail::default();
         recent.begin(Seq(10));
         recent.push(&[record(20, 10)]);
         recent.push(&[record(11, 10), record(5, 10)]);
         assert_eq!(places(&recent, 10, 9), Some(vec![11, 20]));
         assert_eq!(places(&recent, 5, 9), None, "what lies below the floor is not kept");
-        recent.push(&[record(12, Recent::SIZE - 700)]);
+        recent.push(&[record(12, LogTail::SIZE - 700)]);
         assert_eq!((places(&recent, 11, 9), places(&recent, 12, 9)), (None, Some(vec![12, 20])));
         recent.push(&[record(11, 10)]);
         assert_eq!(places(&recent, 12, 9), Some(vec![12, 20]), "the floor does not fall");
@@ -153,7 +153,7 @@ mod tests {
         fn what_the_cache_says_is_what_the_log_says(
             appends in vec(vec((0u64..60, 0usize..30_000), 1..4), 1..30), begun in 0usize..10, limit in 1usize..5,
         ) {
-            let (mut recent, mut log) = (Recent::default(), BTreeMap::new());
+            let (mut recent, mut log) = (LogTail::default(), BTreeMap::new());
             for (n, append) in appends.iter().enumerate() {
                 if n == begun {
                     recent.begin(log.last_key_value().map_or(Seq(0), |(last, _): (&Seq, &Record)| last.plus(1)));
@@ -175,10 +175,10 @@ mod tests {
     #[test]
     fn the_context_grows_until_it_is_too_large_to_keep() {
         let line = |body: &str| ContextLine { part: ContextPart::User, body: body.into() };
-        let mut shown = Shown::default();
+        let mut shown = ContextCache::default();
         assert_eq!(shown.extend(vec![(Seq(2), line("a"))]).len(), 1);
         assert_eq!((shown.extend(Vec::new()).len(), shown.upto), (1, Seq(2)));
-        let all = shown.extend(vec![(Seq(5), line(&"b".repeat(Shown::SIZE)))]);
+        let all = shown.extend(vec![(Seq(5), line(&"b".repeat(ContextCache::SIZE)))]);
         assert_eq!((all.len(), shown.upto), (2, Seq(0)), "the next one reads all of it again");
     }
 }

@@ -11,15 +11,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use worker::{DurableObject, Env, Response, State, durable_object};
 
-use super::answers::Answers;
 use super::clock;
 use super::http::Request;
-use super::object::{Ask, Caller, Forwarded};
+use super::idempotency::Replies;
 use super::router::{config, internal};
-use super::rows::{Database, Row, Sql, number, text};
+use super::sql::{Database, Row, Sql, number, text};
+use super::stub::{CallContext, Caller, Purpose};
 use crate::api::{
-    self, AgentRecord, Code, Error, KEPT, Key, Method, PageQuery, Reply, Route, SessionsQuery, Summary, Told,
-    list_page,
+    self, AgentRecord, Code, Error, Key, Method, PageQuery, REPLY_TTL, Reply, Route, SessionsQuery, Summary,
+    SummaryUpdate, list_page,
 };
 use crate::json;
 use crate::session::{AgentId, Mint, SessionId, Unreadable, Usage};
@@ -41,7 +41,7 @@ pub struct Directory {
     state: State,
     env: Env,
     sql: Sql,
-    answers: Answers,
+    replies: Replies,
     /// Whether the tables are there, as far as this instance knows.
     made: Cell<bool>,
 }
@@ -53,13 +53,13 @@ impl std::panic::RefUnwindSafe for Directory {}
 impl DurableObject for Directory {
     fn new(state: State, env: Env) -> Self {
         let sql = Sql::new(state.storage());
-        Self { state, env, answers: Answers::new(sql.clone()), sql, made: Cell::new(false) }
+        Self { state, env, replies: Replies::new(sql.clone()), sql, made: Cell::new(false) }
     }
 
     async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
         let req = Request::from(req);
-        let about = Forwarded::of(&req)?;
-        let stamp = about.stamp();
+        let about = CallContext::of(&req)?;
+        let context = about.response_context();
         let reply = match self.answer(&req, &about).await {
             Ok(reply) => reply,
             Err(error) => {
@@ -67,12 +67,12 @@ impl DurableObject for Directory {
                 error.reply(&about.request_id)
             }
         };
-        stamp.respond(reply).map_err(|error| error.message.into())
+        context.respond(reply).map_err(|error| error.message.into())
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
         // An error would be tried again a few times within minutes, and then never.
-        let next = self.answers.sweep(clock::now()).unwrap_or_else(|e| {
+        let next = self.replies.sweep(clock::now()).unwrap_or_else(|e| {
             worker::console_error!("answers could not be swept: {e}");
             Some(clock::now().after(600))
         });
@@ -103,40 +103,40 @@ impl Directory {
         self.sql.query(query, args)
     }
 
-    async fn answer(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
+    async fn answer(&self, req: &Request, about: &CallContext) -> Result<Reply, Error> {
         match &about.ask {
-            Ask::Summary => {
+            Purpose::Summary => {
                 let body = req.body().await?;
                 self.told(json::read(&body).map_err(internal)?)?;
                 Ok(Reply::json(200, &json!({})))
             }
-            Ask::Client(Caller::Key) => Box::pin(self.client(req, about)).await, // as in `router::answer`
-            Ask::Client(Caller::Token { .. }) => Err(Error::forbidden()),
-            Ask::Unlist { session, keyed } => {
+            Purpose::Client(Caller::Key) => Box::pin(self.client(req, about)).await, // as in `router::answer`
+            Purpose::Client(Caller::Token { .. }) => Err(Error::forbidden()),
+            Purpose::Unlist { session, keyed } => {
                 let mut keys = Key::of(&deletion(session), about.key.as_deref(), session.as_str())?;
                 keys.extend(keyed.then(|| Key { name: gone(session), digest: String::new() }));
                 Box::pin(self.forget(session, &keys)).await
             }
-            Ask::Deleted(session) => {
+            Purpose::Deleted(session) => {
                 // Asked when the session is gone: perhaps it was this very request that deleted it.
                 let keys = Key::of(&deletion(session), about.key.as_deref(), session.as_str())?;
-                let first = self.answers.given(&keys)?.ok_or_else(|| Error::no_session(session.as_str()))?;
+                let first = self.replies.given(&keys)?.ok_or_else(|| Error::no_session(session.as_str()))?;
                 first.replay(too_large)
             }
-            Ask::WasDeleted(session) if self.answers.has(&gone(session))? => Ok(Reply::json(200, &json!({}))),
-            Ask::WasDeleted(session) => Err(Error::no_session(session.as_str())),
-            Ask::Agent(id) => {
+            Purpose::WasDeleted(session) if self.replies.has(&gone(session))? => Ok(Reply::json(200, &json!({}))),
+            Purpose::WasDeleted(session) => Err(Error::no_session(session.as_str())),
+            Purpose::Agent(id) => {
                 let record = self.agent(id.as_str())?;
                 Ok(Reply::json(200, &serde_json::to_value(record).map_err(internal)?))
             }
-            Ask::Create | Ask::Fork(_) | Ask::Log(_) | Ask::Ping => {
+            Purpose::Create | Purpose::Fork(_) | Purpose::Log(_) | Purpose::Ping => {
                 Err(internal("a directory was asked what a session's object knows"))
             }
         }
     }
 
     /// Answers a client, who has an API key of the tenant.
-    async fn client(&self, req: &Request, about: &Forwarded) -> Result<Reply, Error> {
+    async fn client(&self, req: &Request, about: &CallContext) -> Result<Reply, Error> {
         let (path, query) = (req.path(), req.query());
         let key = about.key.as_deref();
         let (route, method) = Route::parse(&req.method, path)?;
@@ -177,15 +177,15 @@ impl Directory {
     }
 
     async fn once(&self, keys: &[Key], act: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
-        if let Some(first) = self.answers.given(keys)? {
+        if let Some(first) = self.replies.given(keys)? {
             return first.replay(too_large);
         }
         let reply = act()?;
         // No await since then: what was done and what was answered are kept together or not at all.
         let now = clock::now();
-        self.answers.keep(keys, &reply, now)?;
+        self.replies.keep(keys, &reply, now)?;
         if !keys.is_empty() && self.state.storage().get_alarm().await.map_err(internal)?.is_none() {
-            self.wake_at(Some(now.after(KEPT).0)).await.map_err(internal)?;
+            self.wake_at(Some(now.after(REPLY_TTL).0)).await.map_err(internal)?;
         }
         Ok(reply)
     }
@@ -197,8 +197,8 @@ impl Directory {
     }
 
     /// Takes a session's summary.
-    fn told(&self, told: Told) -> Result<(), Error> {
-        let Told { summary, new, inherits, agent } = told;
+    fn told(&self, told: SummaryUpdate) -> Result<(), Error> {
+        let SummaryUpdate { summary, new, inherits, agent } = told;
         let id = summary.id.as_str();
         self.prepare()?;
         let known = self.sql.query("SELECT version, summary FROM session WHERE id = ?", vec![text(id)])?;

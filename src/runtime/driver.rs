@@ -9,18 +9,19 @@ use wasm_bindgen::prelude::*;
 use worker::{Delay, Env, State, WebSocket};
 
 use super::bridge::END;
-use super::listing::{AGAIN, Listing};
+use super::directory_sync::{AGAIN, DirectorySync};
 use super::request::OpenRequest;
-use super::rows::Sql;
+use super::sql::Sql;
 use super::store::{Store, Stored};
-use super::{clock, model, router};
+use super::{clock, router, sampling_task};
 use crate::api::{
-    self, Agent, Bucket, Code, Error, KEPT, Key, Patch, Reply, Seeds, SessionInfo, SnapshotQuery, Tenant,
+    self, Agent, Bucket, Code, Error, InitialItems, Key, Patch, REPLY_TTL, Reply, SessionInfo, SnapshotQuery,
+    Tenant,
 };
-use crate::config::Lines;
+use crate::config::LogLevel;
 use crate::provider::Sampling;
 use crate::session::{
-    Answer, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
+    Ack, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
     Seq, Session, SessionId, Unreadable,
 };
 use crate::sse;
@@ -65,7 +66,7 @@ pub struct Live {
     /// What seldom changes.
     pub info: SessionInfo,
     /// What the directory knows of it.
-    pub listing: Listing,
+    pub listing: DirectorySync,
     /// How often it was sent events.
     pub events: Bucket,
     /// How often holders of tokens posted messages.
@@ -95,17 +96,17 @@ impl Driver {
         self: &Rc<Self>,
         id: SessionId,
         info: SessionInfo,
-        seeds: Seeds,
+        seeds: InitialItems,
         agent: Option<Agent>,
         keys: &[Key],
     ) -> Result<Reply, Error> {
         let state = crate::session::State::new(info.created_at);
-        self.begin(id, info, state, Input::Seed(seeds.items))?;
+        self.begin(id, info, state, Input::InitialItems(seeds.items))?;
         if let Some(message) = seeds.message {
             self.perform(Input::Message(message))?;
         }
-        let made = self.made(keys)?;
-        self.tell_now(agent).await; // the alarm sees to it if this fails, or if nothing here survives it
+        let made = self.creation_reply(keys)?;
+        self.sync(agent).await; // the alarm sees to it if this fails, or if nothing here survives it
         Ok(made)
     }
 
@@ -127,19 +128,20 @@ impl Driver {
         self.arm(Some(now.after(AGAIN))); // the directory has to hear of it, whatever happens now
         // Nobody has seen anything of it yet, so there is nothing to publish.
         let session = Session::load(id, session.settings, session.state, Vec::new());
-        *self.live.borrow_mut() = Some(Live { resumed: true, ..Live::new(session, info, Listing::default()) });
+        *self.live.borrow_mut() =
+            Some(Live { resumed: true, ..Live::new(session, info, DirectorySync::default()) });
         Ok(())
     }
 
     /// The answer to whoever made the session.
-    pub fn made(self: &Rc<Self>, keys: &[Key]) -> Result<Reply, Error> {
+    pub fn creation_reply(self: &Rc<Self>, keys: &[Key]) -> Result<Reply, Error> {
         let reply = Reply { status: 201, ..self.snapshot(&SnapshotQuery::default())? };
         self.remember(keys, &reply)?;
         Ok(reply)
     }
 
     /// The answer that an earlier request to make this session got. Nothing is awaited after it has found that there was none.
-    pub async fn created(
+    pub async fn earlier_creation(
         self: &Rc<Self>,
         id: &SessionId,
         tenant: &Tenant,
@@ -157,7 +159,7 @@ impl Driver {
         }
         self.load(id).await?;
         self.resume()?;
-        let Some(first) = self.store.answers.given(keys)? else {
+        let Some(first) = self.store.replies.given(keys)? else {
             let message =
                 "the session that this key made still exists, but its answer is no longer kept; use a new key";
             return Err(Error::new(Code::AlreadyExists, message));
@@ -187,7 +189,7 @@ impl Driver {
         };
         worker::console_debug!("{id} woke, {} rows read", self.store.sql.take_read());
         let session = Session::load(id, info.settings(), state, open).heard_at(heard);
-        *self.live.borrow_mut() = Some(Live::new(session, info, Listing::stored(listed)));
+        *self.live.borrow_mut() = Some(Live::new(session, info, DirectorySync::stored(listed)));
         Ok(())
     }
 
@@ -238,7 +240,7 @@ impl Driver {
                 live.session.settings = info.settings();
                 live.info = info;
                 self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
-                self.tell_at(live, 0);
+                self.schedule_sync_at(live, 0);
                 Ok(())
             })?;
             self.snapshot(&SnapshotQuery::default())
@@ -261,7 +263,7 @@ impl Driver {
         keys: &[Key],
         act: impl FnOnce() -> Result<Reply, Error>,
     ) -> Result<Reply, Error> {
-        if let Some(first) = self.store.answers.given(keys)? {
+        if let Some(first) = self.store.replies.given(keys)? {
             return first.replay(|| self.snapshot_text());
         }
         let reply = act()?;
@@ -272,17 +274,17 @@ impl Driver {
 
     fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
         let now = clock::now();
-        self.store.answers.keep(keys, reply, now)?;
+        self.store.replies.keep(keys, reply, now)?;
         // A turn sets an alarm, and that will see to the rest.
         if !keys.is_empty() && self.alarm_at.get().is_none() {
-            self.arm(self.due(now, Some(now.after(KEPT))));
+            self.arm(self.due(now, Some(now.after(REPLY_TTL))));
         }
         Ok(())
     }
 
     /// Takes an input and performs what comes of it. A session that could not be read or written is forgotten, since its step
     /// may have gone half-way, and its readers are cut off, since they may miss what was stored: both begin again from storage.
-    pub fn perform(self: &Rc<Self>, input: Input) -> Result<Answer, Error> {
+    pub fn perform(self: &Rc<Self>, input: Input) -> Result<Ack, Error> {
         let mut live = self.live.take().ok_or_else(Error::deleted)?;
         let failed = match self.step(&mut live, input) {
             Err(Rejected::Unreadable(e)) => e,
@@ -295,20 +297,20 @@ impl Driver {
         Err(failed.into())
     }
 
-    fn step(self: &Rc<Self>, live: &mut Live, input: Input) -> Result<Answer, Rejected> {
+    fn step(self: &Rc<Self>, live: &mut Live, input: Input) -> Result<Ack, Rejected> {
         let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
         let effects = live.session.step(input, &mut context)?;
         self.commit(live, &effects)?;
         self.arm(effects.alarm.map(|alarm| alarm.at()));
         if !effects.append.is_empty() {
-            self.tell(live);
+            self.schedule_sync(live);
         }
         if effects.cancel || effects.sample.is_some() {
             live.request = None;
         }
         if let Some(sample) = effects.sample {
             live.request = Some(OpenRequest::new(sample.at));
-            self.later(model::run(self.clone(), sample));
+            self.later(sampling_task::run(self.clone(), sample));
         }
         Ok(effects.answer)
     }
@@ -328,7 +330,7 @@ impl Driver {
         for record in &effects.append {
             if let Entry::Ended { turn, outcome, .. } = &record.entry {
                 let written = self.store.sql.take_written();
-                if router::config(&self.env).map_or(Lines::Requests, |config| config.log) >= Lines::Turns {
+                if router::config(&self.env).map_or(LogLevel::Requests, |config| config.log) >= LogLevel::Turns {
                     log_turn(&live.session.id, &turn.response_id, outcome, written);
                 }
             }
@@ -462,7 +464,7 @@ impl Driver {
 }
 
 impl Live {
-    fn new(session: Session, info: SessionInfo, listing: Listing) -> Self {
+    fn new(session: Session, info: SessionInfo, listing: DirectorySync) -> Self {
         let now = clock::millis();
         Self {
             session,

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::alarm::COPY_SECONDS;
 use super::driver::Driver;
-use super::object::{Ask, LogQuery, Object};
 use super::router::internal;
+use super::stub::{LogQuery, Object, Purpose};
 use super::{clock, http};
 use crate::api::{self, Code, Error, Key, Reply, SessionInfo, Tenant};
 use crate::json;
@@ -93,13 +93,13 @@ impl Driver {
         body: &str,
         keys: &[Key],
     ) -> Result<Reply, Error> {
-        if let Some(again) = self.created(&id, tenant, keys).await? {
+        if let Some(again) = self.earlier_creation(&id, tenant, keys).await? {
             return Ok(again);
         }
         if self.copying.replace(true) {
             return Err(Error::new(Code::Overloaded, "this copy is being made; try again"));
         }
-        let source = Object::session(&self.env, tenant, source.clone(), Ask::Ping);
+        let source = Object::session(&self.env, tenant, source.clone(), Purpose::Ping);
         let copied = self.copy(id, source, body, keys).await;
         self.copying.set(false);
         copied
@@ -116,7 +116,7 @@ impl Driver {
         let mut query = LogQuery { up_to: fork.up_to_response_id, ..LogQuery::default() };
         let mut state: Option<State> = None;
         loop {
-            source.about.ask = Ask::Log(query.clone());
+            source.about.ask = Purpose::Log(query.clone());
             let answer = source.get().await?;
             let text = http::text(&answer).await?;
             if answer.status() != 200 {
@@ -146,8 +146,8 @@ impl Driver {
                         live.listing.inherits = true;
                         Ok(())
                     })?;
-                    let made = self.made(keys)?;
-                    self.tell_now(None).await;
+                    let made = self.creation_reply(keys)?;
+                    self.sync(None).await;
                     return Ok(made);
                 }
             }

@@ -263,7 +263,7 @@ impl Request {
 }
 
 /// What every answer says of its request. Whoever makes an answer puts it on, so that nobody has to take it apart again.
-pub struct Stamp {
+pub struct ResponseContext {
     /// The request's.
     pub request_id: String,
     /// The origin of the pages that may read the answer.
@@ -272,7 +272,7 @@ pub struct Stamp {
     pub began: u64,
 }
 
-impl Stamp {
+impl ResponseContext {
     /// Milliseconds since the request came.
     pub fn took(&self) -> u64 {
         clock::millis().saturating_sub(self.began)

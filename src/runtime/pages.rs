@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use thiserror::Error;
 
-use super::rows::{COLUMN, Database, ROW, Row, number};
+use super::sql::{COLUMN, Database, ROW, Row, number};
 use super::store::Store;
 use crate::json;
 use crate::provider::{ContextLine, ContextPart};

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use web_sys::Response;
 use worker::{Context, Env, FormEntry, event};
 
-use super::http::{self, REQUEST_ID, Request, Stamp};
-use super::object::{Ask, Caller, Object};
-use super::{body, clock, poll, socket};
+use super::http::{self, REQUEST_ID, Request, ResponseContext};
+use super::stub::{Caller, Object, Purpose};
+use super::{clock, long_poll, sse, websocket};
 use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Need, Rate, Reply, Route, Tenant};
-use crate::config::{Config, Lines};
+use crate::config::{Config, LogLevel};
 use crate::json;
 use crate::session::{AgentId, Mint, SessionId};
 use crate::web;
@@ -29,44 +29,44 @@ async fn fetch(req: Request, env: Env, _: Context) -> worker::Result<Response> {
     let origin = req.header("origin");
     let reader =
         origin.as_deref().and_then(|origin| Some(config.as_ref().ok()?.allowed_origin(origin)?.to_string()));
-    let lines = config.as_ref().map_or(Lines::Requests, |config| config.log);
-    let stamp = Stamp { request_id, reader, began };
+    let lines = config.as_ref().map_or(LogLevel::Requests, |config| config.log);
+    let context = ResponseContext { request_id, reader, began };
     let answer = if req.method == "OPTIONS" {
-        preflight(&req, origin.is_some(), &stamp)
+        preflight(&req, origin.is_some(), &context)
     } else {
-        answer(&req, &env, route, config, &stamp).await
+        answer(&req, &env, route, config, &context).await
     };
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
             req.drain().await;
-            let refusal = stamp.respond(error.reply(&stamp.request_id));
+            let refusal = context.respond(error.reply(&context.request_id));
             refusal.map_err(|error| error.message)?.into()
         }
     };
-    if lines >= Lines::Requests {
-        log_request(&stamp, &req.method, pattern, answer.status());
+    if lines >= LogLevel::Requests {
+        log_request(&context, &req.method, pattern, answer.status());
     }
     Ok(answer)
 }
 
 /// One line per request, without content, addresses or credentials.
-fn log_request(stamp: &Stamp, method: &str, route: &str, status: u16) {
-    let line = json!({"event": "request", "request_id": stamp.request_id, "method": method, "route": route,
-        "status": status, "ms": stamp.took()});
+fn log_request(context: &ResponseContext, method: &str, route: &str, status: u16) {
+    let line = json!({"event": "request", "request_id": context.request_id, "method": method, "route": route,
+        "status": status, "ms": context.took()});
     worker::console_log!("{line}");
 }
 
 /// A browser asks whether a page may ask. A page of an allowed origin may send the headers that it names: instrumentation
 /// adds some of its own, such as `traceparent`.
-fn preflight(req: &Request, asked: bool, stamp: &Stamp) -> Result<Response, Error> {
-    if asked && stamp.reader.is_none() {
+fn preflight(req: &Request, asked: bool, context: &ResponseContext) -> Result<Response, Error> {
+    if asked && context.reader.is_none() {
         return Err(Error::new(Code::Forbidden, "pages of this origin are not allowed here (LAYBY_ORIGINS)"));
     }
     let named = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(&b);
     let wanted = req.header("access-control-request-headers").unwrap_or_default();
     let wanted = if wanted.len() <= 1024 && wanted.bytes().all(named) { wanted } else { String::new() };
-    stamp.respond_preflight(&wanted).map(Into::into)
+    context.respond_preflight(&wanted).map(Into::into)
 }
 
 /// What is not asked all the time has a box: its code and its memory are its own, and what is asked all the time is small.
@@ -75,16 +75,16 @@ async fn answer(
     env: &Env,
     route: Result<(Route, Method), Error>,
     config: Result<Rc<Config>, Error>,
-    stamp: &Stamp,
+    context: &ResponseContext,
 ) -> Result<Response, Error> {
     let (route, method) = route?;
     match route {
-        Route::Health => return respond(stamp, &json!({"status": "ok"})),
+        Route::Health => return respond(context, &json!({"status": "ok"})),
         Route::Web(path) => {
             let page = web::page(path).ok_or_else(|| internal("a page is missing"))?;
-            return stamp.respond_page(page).map(Into::into);
+            return context.respond_page(page).map(Into::into);
         }
-        Route::Document => return stamp.respond_json(api::OPENAPI.to_string()).map(Into::into),
+        Route::Document => return context.respond_json(api::OPENAPI.to_string()).map(Into::into),
         _ => {}
     }
     let config = config?;
@@ -92,9 +92,9 @@ async fn answer(
     let Some(id) = route.session() else {
         count(tenant.as_str(), config.tenant_rate)?;
         if route == Route::Info {
-            return respond(stamp, &api::info(&config.features()));
+            return respond(context, &api::info(&config.features()));
         }
-        return Box::pin(tenants(req, &route, method, env, &tenant, stamp)).await;
+        return Box::pin(tenants(req, &route, method, env, &tenant, context)).await;
     };
     let session = SessionId::parse(id).ok_or_else(|| Error::no_session(id))?;
     match &caller {
@@ -102,12 +102,12 @@ async fn answer(
         // It has not been checked yet: it must not use up what is its tenant's.
         Caller::Token { .. } => count(&format!("{tenant}/{session}"), config.tenant_rate)?,
     }
-    let object = Object::session(env, &tenant, session, Ask::Client(caller)).asked(req, stamp);
+    let object = Object::session(env, &tenant, session, Purpose::Client(caller)).asked(req, context);
     match (&route, method) {
         (Route::Fork(_), _) => Box::pin(fork(object, req)).await,
-        (Route::Stream(_), _) => Box::pin(body::stream(object, req, &config, stamp)).await,
-        (Route::Socket(_), _) => Box::pin(socket::socket(object, req, &config, stamp)).await,
-        (Route::Events(_), Method::Get) => Box::pin(poll::events(&object, req, stamp)).await,
+        (Route::Stream(_), _) => Box::pin(sse::stream(object, req, &config, context)).await,
+        (Route::Socket(_), _) => Box::pin(websocket::socket(object, req, &config, context)).await,
+        (Route::Events(_), Method::Get) => Box::pin(long_poll::events(&object, req, context)).await,
         (_, method) => {
             if matches!(method, Method::Post | Method::Patch) {
                 req.must_be_json()?;
@@ -182,8 +182,8 @@ impl Limits {
     }
 }
 
-fn respond(stamp: &Stamp, body: &Value) -> Result<Response, Error> {
-    stamp.respond(Reply::json(200, body)).map(Into::into)
+fn respond(context: &ResponseContext, body: &Value) -> Result<Response, Error> {
+    context.respond(Reply::json(200, body)).map(Into::into)
 }
 
 /// What is about a tenant and not about one session.
@@ -193,15 +193,15 @@ async fn tenants(
     method: Method,
     env: &Env,
     tenant: &Tenant,
-    stamp: &Stamp,
+    context: &ResponseContext,
 ) -> Result<Response, Error> {
     if (route, method) == (&Route::Sessions, Method::Post) {
-        return create(req, env, tenant, stamp).await;
+        return create(req, env, tenant, context).await;
     }
     if matches!(method, Method::Post | Method::Patch) {
         req.must_be_json()?;
     }
-    Object::directory(env, tenant, Ask::Client(Caller::Key)).asked(req, stamp).pass(req).await
+    Object::directory(env, tenant, Purpose::Client(Caller::Key)).asked(req, context).pass(req).await
 }
 
 /// What the object of a new session is told.
@@ -216,7 +216,12 @@ pub struct NewSession {
 }
 
 /// A session whose agent comes as a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
-async fn create_bundled(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp) -> Result<Response, Error> {
+async fn create_bundled(
+    req: &Request,
+    env: &Env,
+    tenant: &Tenant,
+    context: &ResponseContext,
+) -> Result<Response, Error> {
     let form = req.form().await?;
     let gz = match form.get("bundle") {
         Some(FormEntry::File(file)) => file.bytes().await.map_err(internal)?,
@@ -237,7 +242,7 @@ async fn create_bundled(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp
     let answer = json!({"agent_id": id, "agent_name": agent.name});
     let record = AgentRecord { id, version: 1, created_at: now, updated_at: now, agent };
     let envelope = NewSession { body, agent: Some(record), bundled: true };
-    let made = make(req, env, tenant, &envelope, new.location_hint, stamp).await?;
+    let made = make(req, env, tenant, &envelope, new.location_hint, context).await?;
     if made.status() != 201 {
         return Ok(made);
     }
@@ -252,12 +257,12 @@ async fn create_bundled(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp
             reply = reply.with(name, value);
         }
     }
-    stamp.respond(reply).map(Into::into)
+    context.respond(reply).map(Into::into)
 }
 
-async fn create(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp) -> Result<Response, Error> {
+async fn create(req: &Request, env: &Env, tenant: &Tenant, context: &ResponseContext) -> Result<Response, Error> {
     if req.is_form() {
-        return Box::pin(create_bundled(req, env, tenant, stamp)).await;
+        return Box::pin(create_bundled(req, env, tenant, context)).await;
     }
     req.must_be_json()?;
     let body = req.body().await?;
@@ -268,7 +273,7 @@ async fn create(req: &Request, env: &Env, tenant: &Tenant, stamp: &Stamp) -> Res
         None => None,
     };
     let envelope = NewSession { body: body.into_text(), agent, bundled: false };
-    make(req, env, tenant, &envelope, new.location_hint, stamp).await
+    make(req, env, tenant, &envelope, new.location_hint, context).await
 }
 
 /// Has the object of a new session make it.
@@ -278,14 +283,14 @@ async fn make(
     tenant: &Tenant,
     envelope: &NewSession,
     hint: Option<String>,
-    stamp: &Stamp,
+    context: &ResponseContext,
 ) -> Result<Response, Error> {
     // A keyed request finds the session that it made the first time.
     let id = match req.key() {
         Some(key) => api::keyed_session(tenant, &key),
         None => SessionId::mint(&mut clock::Ids),
     };
-    let mut object = Object::session(env, tenant, id, Ask::Create).asked(req, stamp);
+    let mut object = Object::session(env, tenant, id, Purpose::Create).asked(req, context);
     object.hint = hint;
     object.post(serde_json::to_string(envelope).map_err(internal)?).await
 }
@@ -296,7 +301,7 @@ async fn agent(env: &Env, tenant: &Tenant, id: &AgentId) -> Result<AgentRecord, 
         param: Some("agent_id".into()),
         ..Error::new(Code::NotFound, format!("there is no agent {id}"))
     };
-    let answer = Object::directory(env, tenant, Ask::Agent(id.clone())).get().await?;
+    let answer = Object::directory(env, tenant, Purpose::Agent(id.clone())).get().await?;
     match answer.status() {
         200 => json::read(&http::text(&answer).await?).map_err(internal),
         404 => Err(missing()),
@@ -318,7 +323,7 @@ async fn fork(source: Object, req: &Request) -> Result<Response, Error> {
         None => SessionId::mint(&mut clock::Ids),
     };
     copy.about.session = Some(session);
-    copy.about.ask = Ask::Fork(original);
+    copy.about.ask = Purpose::Fork(original);
     copy.post(body.into_text()).await
 }
 

@@ -12,9 +12,9 @@ use worker::{
 };
 
 use super::driver::Driver;
-use super::http::{Request, Stamp};
-use super::object::{Ask, Caller, Forwarded};
+use super::http::{Request, ResponseContext};
 use super::router::{NewSession, internal};
+use super::stub::{CallContext, Caller, Purpose};
 use super::{clock, router};
 use crate::api::{self, Access, Error, Key, Method, Query, Reply, Route, SessionInfo};
 use crate::json;
@@ -40,12 +40,12 @@ impl DurableObject for Session {
 
     async fn fetch(&self, req: worker::Request) -> worker::Result<Response> {
         let req = Request::from(req);
-        let about = Forwarded::of(&req)?;
-        let stamp = about.stamp();
-        let answer = match self.answer(&req, &about, &stamp).await {
+        let about = CallContext::of(&req)?;
+        let context = about.response_context();
+        let answer = match self.answer(&req, &about, &context).await {
             Err(error) => {
                 req.drain().await;
-                stamp.respond(error.reply(&about.request_id))
+                context.respond(error.reply(&about.request_id))
             }
             answer => answer,
         };
@@ -71,31 +71,38 @@ impl DurableObject for Session {
 }
 
 impl Session {
-    async fn answer(&self, req: &Request, about: &Forwarded, stamp: &Stamp) -> Result<Response, Error> {
+    async fn answer(
+        &self,
+        req: &Request,
+        about: &CallContext,
+        context: &ResponseContext,
+    ) -> Result<Response, Error> {
         let driver = &self.driver;
         let id = about.session.as_ref().ok_or_else(|| internal("a session's object was asked for no session"))?;
         let key = about.key.as_deref();
         match &about.ask {
-            Ask::Client(caller) => self.client(req, about, id, caller, stamp).await,
-            Ask::Ping => stamp.respond(Reply::json(200, &serde_json::json!({}))),
-            Ask::Log(query) => {
+            Purpose::Client(caller) => self.client(req, about, id, caller, context).await,
+            Purpose::Ping => context.respond(Reply::json(200, &serde_json::json!({}))),
+            Purpose::Log(query) => {
                 driver.load(id).await?;
-                stamp.respond(driver.export(query)?)
+                context.respond(driver.export(query)?)
             }
-            Ask::Create => {
+            Purpose::Create => {
                 let body = req.body().await?;
                 let made = Box::pin(self.create(id, about, &body)).await?;
-                stamp.respond(made.with("location", format!("/v1/sessions/{id}")))
+                context.respond(made.with("location", format!("/v1/sessions/{id}")))
             }
-            Ask::Fork(source) => {
+            Purpose::Fork(source) => {
                 let body = req.body().await?;
                 let keys = Key::of("fork", key, &body)?;
                 let made = Box::pin(driver.fork(id.clone(), &about.tenant, source, &body, &keys)).await?;
-                stamp.respond(made.with("location", format!("/v1/sessions/{id}")))
+                context.respond(made.with("location", format!("/v1/sessions/{id}")))
             }
-            Ask::Summary | Ask::Unlist { .. } | Ask::Deleted(_) | Ask::WasDeleted(_) | Ask::Agent(_) => {
-                Err(internal("a session's object was asked what a directory knows"))
-            }
+            Purpose::Summary
+            | Purpose::Unlist { .. }
+            | Purpose::Deleted(_)
+            | Purpose::WasDeleted(_)
+            | Purpose::Agent(_) => Err(internal("a session's object was asked what a directory knows")),
         }
     }
 
@@ -103,17 +110,17 @@ impl Session {
     async fn client(
         &self,
         req: &Request,
-        about: &Forwarded,
+        about: &CallContext,
         id: &SessionId,
         caller: &Caller,
-        stamp: &Stamp,
+        context: &ResponseContext,
     ) -> Result<Response, Error> {
         let (driver, query, key) = (&self.driver, req.query(), about.key.as_deref());
         let (route, method) = Route::parse(&req.method, req.path())?;
         if let (Caller::Key, Some(key), Method::Delete) = (caller, key, method)
             && driver.store.load()?.is_none()
         {
-            return stamp.respond(Box::pin(driver.goodbye(id, &about.tenant, key)).await?);
+            return context.respond(Box::pin(driver.replayed_delete(id, &about.tenant, key)).await?);
         }
         driver.load(id).await?;
         let access = driver.authorize(caller, &route, method)?;
@@ -130,11 +137,11 @@ impl Session {
             (Route::Events(_), Method::Post) => {
                 // Again: the token may have been revoked while the body arrived.
                 let access = driver.authorize(caller, &route, method)?;
-                stamp.respond(self.event(&body, key, &access)?)
+                context.respond(self.event(&body, key, &access)?)
             }
             (Route::Stream(_), _) => self.subscribe(query.cursor(None)?.as_deref()),
             // Boxed, like all that is not asked all the time (see `router::answer`).
-            _ => stamp.respond(Box::pin(self.other(route, method, &query, &body, about, &access)).await?),
+            _ => context.respond(Box::pin(self.other(route, method, &query, &body, about, &access)).await?),
         }
     }
 
@@ -164,7 +171,7 @@ impl Session {
         method: Method,
         query: &Query,
         body: &str,
-        about: &Forwarded,
+        about: &CallContext,
         access: &Access,
     ) -> Result<Reply, Error> {
         let (driver, key) = (&self.driver, about.key.as_deref());
@@ -205,13 +212,13 @@ impl Session {
         }
     }
 
-    async fn create(&self, id: &SessionId, about: &Forwarded, envelope: &str) -> Result<Reply, Error> {
+    async fn create(&self, id: &SessionId, about: &CallContext, envelope: &str) -> Result<Reply, Error> {
         let (key, tenant) = (about.key.as_deref(), &about.tenant);
         let NewSession { body, agent, bundled } = json::read(envelope).map_err(internal)?;
         // The id of a bundled agent tells whether it is the same bundle.
         let bundle = agent.as_ref().filter(|_| bundled).map(|agent| agent.id.0.as_str()).unwrap_or_default();
         let keys = Key::of("create", key, &format!("{body}{bundle}"))?;
-        if let Some(again) = self.driver.created(id, tenant, &keys).await? {
+        if let Some(again) = self.driver.earlier_creation(id, tenant, &keys).await? {
             return Ok(again);
         }
         let mut new = api::create(&body)?;

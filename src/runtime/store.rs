@@ -13,9 +13,9 @@ use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answers::Answers;
-use super::cache::{Recent, Shown};
-use super::rows::{Database, Row, Sql, number, text};
+use super::cache::{ContextCache, LogTail};
+use super::idempotency::Replies;
+use super::sql::{Database, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
 use crate::session::{
@@ -47,7 +47,7 @@ const SCHEMA: &str = "
 /// What is kept beside the records, each in a row of its own before the first of them. `part` and the columns after it
 /// keep these rows out of everything that looks for records.
 #[derive(Clone, Copy)]
-enum Kept {
+enum MetaRow {
     State = 1,
     Session = 2,
     /// The open items as of the last checkpoint.
@@ -56,7 +56,7 @@ enum Kept {
     Listed = 4,
 }
 
-impl Kept {
+impl MetaRow {
     /// A row, as values of an insert: its place and its text.
     const ROW: &str = "(?, 'kept', 0, 0, NULL, NULL, NULL, 0, ?, NULL)";
 
@@ -71,9 +71,9 @@ pub struct Store<D = Sql> {
     /// The object's SQL.
     pub sql: D,
     /// Answers that were given under a key.
-    pub answers: Answers<D>,
-    recent: Rc<RefCell<Recent>>,
-    pub(super) shown: Rc<RefCell<Shown>>,
+    pub replies: Replies<D>,
+    recent: Rc<RefCell<LogTail>>,
+    pub(super) shown: Rc<RefCell<ContextCache>>,
 }
 
 /// What is loaded when an object wakes: some small rows, however long the transcript is.
@@ -123,7 +123,7 @@ struct Checkpoint {
 impl<D: Database + Clone> Store<D> {
     /// Over the object's SQL.
     pub fn new(sql: D) -> Self {
-        Self { answers: Answers::new(sql.clone()), sql, recent: Rc::default(), shown: Rc::default() }
+        Self { replies: Replies::new(sql.clone()), sql, recent: Rc::default(), shown: Rc::default() }
     }
 
     /// Reads what is needed to go on; none if the session was never made.
@@ -135,10 +135,12 @@ impl<D: Database + Clone> Store<D> {
         let (mut head, mut state, mut checkpoint, mut listed) = (None, None, None, false);
         for mut row in self.sql.query("SELECT -seq, entry FROM log WHERE seq < 0", Vec::new())? {
             match row.number() {
-                Some(place) if place == Kept::Session as u64 => head = Some(kept::<Head>(&row.text())?),
-                Some(place) if place == Kept::State as u64 => state = Some(kept::<State>(&row.text())?),
-                Some(place) if place == Kept::Open as u64 => checkpoint = Some(kept::<Checkpoint>(&row.text())?),
-                Some(place) if place == Kept::Listed as u64 => listed = true,
+                Some(place) if place == MetaRow::Session as u64 => head = Some(kept::<Head>(&row.text())?),
+                Some(place) if place == MetaRow::State as u64 => state = Some(kept::<State>(&row.text())?),
+                Some(place) if place == MetaRow::Open as u64 => {
+                    checkpoint = Some(kept::<Checkpoint>(&row.text())?)
+                }
+                Some(place) if place == MetaRow::Listed as u64 => listed = true,
                 _ => {}
             }
         }
@@ -151,7 +153,7 @@ impl<D: Database + Clone> Store<D> {
 
     /// Everything has been erased.
     pub fn erased(&self) {
-        self.answers.erased();
+        self.replies.erased();
         self.forget();
     }
 
@@ -174,7 +176,7 @@ impl<D: Database + Clone> Store<D> {
         records: &[Record],
     ) -> Result<(), Unreadable> {
         self.prepare()?;
-        self.write(records, &[Kept::State.with(state)?, Kept::Session.with(&Head::of(id, info))?])?;
+        self.write(records, &[MetaRow::State.with(state)?, MetaRow::Session.with(&Head::of(id, info))?])?;
         self.forget();
         self.recent.borrow_mut().begin(state.next);
         Ok(())
@@ -182,12 +184,12 @@ impl<D: Database + Clone> Store<D> {
 
     /// Keeps what seldom changes.
     pub fn set_info(&self, id: &SessionId, info: &SessionInfo) -> Result<(), Unreadable> {
-        self.insert(&[], &[Kept::Session.with(&Head::of(id, info))?])
+        self.insert(&[], &[MetaRow::Session.with(&Head::of(id, info))?])
     }
 
     /// Remembers that the directory has heard of the session.
     pub fn set_listed(&self) -> Result<(), Unreadable> {
-        self.insert(&[], &[Kept::Listed.with(&true)?])
+        self.insert(&[], &[MetaRow::Listed.with(&true)?])
     }
 
     /// Takes records over that lead to no state yet, all or nothing.
@@ -197,7 +199,7 @@ impl<D: Database + Clone> Store<D> {
 
     /// Appends records together with the state that they lead to.
     pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
-        self.write(records, &[Kept::State.with(state)?])?;
+        self.write(records, &[MetaRow::State.with(state)?])?;
         self.recent.borrow_mut().push(records);
         Ok(())
     }
@@ -206,7 +208,7 @@ impl<D: Database + Clone> Store<D> {
     pub fn checkpoint(&self, state: &State, open: &[Open], heard: Seconds) -> Result<(), Unreadable> {
         let Phase::Sampling { at, .. } = &state.phase else { return Ok(()) };
         let checkpoint = Checkpoint { at: *at, items: open.to_vec(), heard };
-        let (place, text) = Kept::Open.with(&checkpoint)?;
+        let (place, text) = MetaRow::Open.with(&checkpoint)?;
         if text.len() <= CHECKPOINT { self.insert(&[], &[(place, text)]) } else { Ok(()) }
     }
 
@@ -227,7 +229,7 @@ impl<D: Database + Clone> Store<D> {
     }
 
     /// Where an item of the transcript stands.
-    pub fn place_of(&self, item_id: &str) -> Result<Option<Seq>, Unreadable> {
+    pub fn seq_of(&self, item_id: &str) -> Result<Option<Seq>, Unreadable> {
         let sql = "SELECT s.seq FROM log i JOIN log s ON s.seq = i.seq OR s.held = i.seq
             WHERE i.item_id = ? AND s.listed = 1 LIMIT 1";
         let mut rows = self.sql.query(sql, vec![text(item_id)])?;
@@ -235,7 +237,7 @@ impl<D: Database + Clone> Store<D> {
     }
 
     /// Where a call stands that was made under that id.
-    pub fn place_of_call(&self, call_id: &CallId) -> Result<Option<Seq>, Unreadable> {
+    pub fn seq_of_call(&self, call_id: &CallId) -> Result<Option<Seq>, Unreadable> {
         let sql = "SELECT seq FROM log WHERE call_id = ? AND part = 'call' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![text(call_id.as_str())])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
@@ -268,7 +270,7 @@ impl<D: Database + Clone> Store<D> {
         }
         rows.extend(kept.iter().map(|(place, text)| vec![Value::from(*place), text.as_str().into()]));
         let mut values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
-        values.extend(kept.iter().map(|_| Kept::ROW));
+        values.extend(kept.iter().map(|_| MetaRow::ROW));
         // A record that is there already is an error: it may not become NULL.
         let sql = format!(
             "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, size, entry, body) VALUES {}
@@ -318,14 +320,14 @@ impl<D: Database + Clone> Log for Store<D> {
     }
 
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
-        let Some(call) = self.place_of_call(call_id)? else { return Ok(None) };
+        let Some(call) = self.seq_of_call(call_id)? else { return Ok(None) };
         let sql = "SELECT seq FROM log WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
         rows.first_mut().and_then(Row::number).map(|seq| self.item(Seq(seq))).transpose()
     }
 
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
-        Ok(self.place_of_call(call_id)?.is_some())
+        Ok(self.seq_of_call(call_id)?.is_some())
     }
 }
 
@@ -365,8 +367,8 @@ fn is_listed(entry: &Entry) -> bool {
         Entry::Seeded { .. }
         | Entry::Started(_)
         | Entry::Steered { .. }
-        | Entry::Answered { .. }
-        | Entry::Noted { .. } => true,
+        | Entry::CallResolved { .. }
+        | Entry::Note { .. } => true,
         Entry::Queued(_)
         | Entry::Withdrawn { .. }
         | Entry::Called { .. }

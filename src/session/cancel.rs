@@ -1,7 +1,7 @@
 //! One call is cancelled: nobody will answer it, the model is told so, and the turn goes on.
 
-use super::output::{Settlement, Then};
-use super::{Answer, CallId, Rejected, Status, Step};
+use super::output::{OnLastOutput, Resolution};
+use super::{Ack, CallId, Rejected, Status, Step};
 
 /// What the model is told about such a call.
 const CANCELLED: &str = "cancelled: the user or the client decided not to answer this call";
@@ -11,7 +11,11 @@ impl Step<'_, '_> {
         let calls = self.session.state.open_calls();
         match calls.iter().find(|call| call.call_id == call_id).cloned() {
             Some(call) => {
-                self.answer(&call, Settlement::synthetic(Status::Cancelled, &CANCELLED.into()), Then::GoOn)?;
+                self.resolve_call(
+                    &call,
+                    Resolution::synthetic(Status::Cancelled, &CANCELLED.into()),
+                    OnLastOutput::GoOn,
+                )?;
             }
             None => match self.context.log.output_of(&call_id)? {
                 None => return Err(Rejected::UnknownCall(call_id)),
@@ -22,7 +26,7 @@ impl Step<'_, '_> {
             },
         }
         let remaining = self.session.state.open_calls().len();
-        self.effects.answer = Answer::Cancelled { call_id, remaining };
+        self.effects.answer = Ack::Cancelled { call_id, remaining };
         self.sample();
         Ok(())
     }

@@ -17,7 +17,7 @@ pub struct Effects {
     /// Whether the session's time is over: everything of it has to be erased.
     pub erase: bool,
     /// The answer to whoever gave the input.
-    pub answer: Answer,
+    pub answer: Ack,
 }
 
 /// A model request.
@@ -29,7 +29,7 @@ pub struct Sample {
 
 /// The answer to an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
+pub enum Ack {
     /// Nobody asked.
     #[default]
     None,

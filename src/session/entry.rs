@@ -64,7 +64,7 @@ pub enum Entry {
         at: Seconds,
     },
     /// A call got its output.
-    Answered {
+    CallResolved {
         /// The function_call_output.
         item: Item,
         /// Where the call stands in the log.
@@ -75,7 +75,7 @@ pub enum Entry {
         resumes: bool,
     },
     /// The session added to the transcript: a word to the model in the user's name, or why the turn failed. Shows nothing.
-    Noted {
+    Note {
         /// The user-role message, or the error.
         item: Item,
     },
@@ -146,7 +146,7 @@ pub enum Source {
     /// In this record.
     Message(Box<Message>),
     /// In the `Queued` record at that place.
-    Held(Seq),
+    Queued(Seq),
 }
 
 /// What all records of one turn agree on.
@@ -270,7 +270,7 @@ impl Entry {
     /// Where the `Queued` record of the message stands that enters the transcript here.
     pub fn held(&self) -> Option<Seq> {
         match self {
-            Entry::Started(Started { source: Source::Held(held), .. }) | Entry::Steered { held, .. } => {
+            Entry::Started(Started { source: Source::Queued(held), .. }) | Entry::Steered { held, .. } => {
                 Some(*held)
             }
             Entry::Seeded { .. }
@@ -279,8 +279,8 @@ impl Entry {
             | Entry::Started(_)
             | Entry::Output { .. }
             | Entry::Called { .. }
-            | Entry::Answered { .. }
-            | Entry::Noted { .. }
+            | Entry::CallResolved { .. }
+            | Entry::Note { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
             | Entry::Ended { .. } => None,
@@ -294,8 +294,8 @@ impl Entry {
             Entry::Started(Started { source: Source::Message(message), .. }) => Some(&message.item),
             Entry::Seeded { item }
             | Entry::Output { item, .. }
-            | Entry::Answered { item, .. }
-            | Entry::Noted { item } => Some(item),
+            | Entry::CallResolved { item, .. }
+            | Entry::Note { item } => Some(item),
             Entry::Started(_)
             | Entry::Withdrawn { .. }
             | Entry::Steered { .. }
@@ -313,8 +313,8 @@ impl Entry {
             Entry::Started(Started { source: Source::Message(message), .. }) => Some(&mut message.item),
             Entry::Seeded { item }
             | Entry::Output { item, .. }
-            | Entry::Answered { item, .. }
-            | Entry::Noted { item } => Some(item),
+            | Entry::CallResolved { item, .. }
+            | Entry::Note { item } => Some(item),
             Entry::Started(_)
             | Entry::Withdrawn { .. }
             | Entry::Steered { .. }
@@ -329,8 +329,8 @@ impl Entry {
     pub fn in_context(&self) -> bool {
         match self {
             Entry::Output { context, .. } => *context,
-            Entry::Noted { item } => item.kind != Kind::Error,
-            Entry::Seeded { .. } | Entry::Started(_) | Entry::Steered { .. } | Entry::Answered { .. } => true,
+            Entry::Note { item } => item.kind != Kind::Error,
+            Entry::Seeded { .. } | Entry::Started(_) | Entry::Steered { .. } | Entry::CallResolved { .. } => true,
             Entry::Queued(_)
             | Entry::Withdrawn { .. }
             | Entry::Called { .. }
@@ -368,11 +368,11 @@ impl<'de> Deserialize<'de> for Entry {
                 let (calls, usage) = (of.field("calls")?, of.field("usage")?);
                 Entry::Called { calls, usage, at: of.field("at")? }
             }
-            "answered" => {
+            "call_resolved" => {
                 let (item, call, index) = (of.field("item")?, of.field("call")?, of.field("index")?);
-                Entry::Answered { item, call, index, resumes: of.field("resumes")? }
+                Entry::CallResolved { item, call, index, resumes: of.field("resumes")? }
             }
-            "noted" => Entry::Noted { item: of.field("item")? },
+            "note" => Entry::Note { item: of.field("item")? },
             "dropped" => Entry::Dropped { at: of.field("at")? },
             "retried" => {
                 let (attempt, restarts) = (of.field("attempt")?, of.field("restarts")?);
@@ -391,9 +391,9 @@ impl<'de> Deserialize<'de> for Entry {
 impl<'de> Deserialize<'de> for Started {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let mut of = json::Fields::deserialize(input)?;
-        let source = match (of.field("message")?, of.field("held")?) {
+        let source = match (of.field("message")?, of.field("queued")?) {
             (Some(message), _) => Source::Message(message),
-            (None, Some(held)) => Source::Held(held),
+            (None, Some(held)) => Source::Queued(held),
             (None, None) => return Err(D::Error::missing_field("message")),
         };
         Ok(Self { turn: of.field("turn")?, source })

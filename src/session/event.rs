@@ -87,7 +87,7 @@ impl<'a> Feed<'a> {
             | Entry::Queued(_)
             | Entry::Withdrawn { .. }
             | Entry::Dropped { .. }
-            | Entry::Noted { .. } => {}
+            | Entry::Note { .. } => {}
             Entry::Started(started) => self.started(started, log)?,
             Entry::Steered { held, .. } => self.consumed(&log.item(*held)?),
             Entry::Output { item, index, .. } => self.output(item, *index),
@@ -100,7 +100,7 @@ impl<'a> Feed<'a> {
                     self.status(SessionStatus::Waiting);
                 }
             }
-            Entry::Answered { item, call, index, resumes, .. } => {
+            Entry::CallResolved { item, call, index, resumes, .. } => {
                 let answered = log.record(*call)?;
                 if let Entry::Output { item: call, index, .. } = &answered.entry {
                     let status =
@@ -154,7 +154,7 @@ impl<'a> Feed<'a> {
         let held;
         let item = match &started.source {
             Source::Message(message) => &message.item,
-            Source::Held(seq) => {
+            Source::Queued(seq) => {
                 held = log.item(*seq)?;
                 &held
             }

@@ -10,15 +10,15 @@ use super::{CallId, ItemId, PartKind, ResponseId, Role, Seq, Unreadable};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A user's message.
-    Message(Posted),
+    Message(NewMessage),
     /// The output of a call.
-    Output(Given),
+    Output(ToolOutput),
     /// Take a message back that waits.
     Withdraw(ItemId),
     /// Answer an open call with the word that nobody will.
     Cancel(CallId),
     /// What a new session begins with.
-    Seed(Vec<Seed>),
+    InitialItems(Vec<InitialItem>),
     /// The session is a copy of another one: whatever was open there is not open here.
     Forked,
     /// Stop the open turn; the queue goes on.
@@ -50,7 +50,7 @@ pub enum Input {
 
 /// A message as it was posted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Posted {
+pub struct NewMessage {
     /// Its content parts.
     pub content: Value,
     /// The client-side tools of its turn.
@@ -79,7 +79,7 @@ pub enum OnBusy {
 
 /// An output as it was posted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct ToolOutput {
     /// The call.
     pub call_id: CallId,
     /// A string, or content parts. The model gets it unchanged.
@@ -90,7 +90,7 @@ pub struct Given {
 
 /// An item that a session is made with.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seed {
+pub enum InitialItem {
     /// A message.
     Message {
         /// Who spoke.
@@ -108,7 +108,7 @@ pub enum Seed {
         arguments: String,
     },
     /// The output of a call before it.
-    Output(Given),
+    Output(ToolOutput),
 }
 
 /// What the model says, in words common to all providers. Items come one after the other.
@@ -216,7 +216,7 @@ fn waiting_for(calls: &[CallId]) -> String {
 }
 
 /// A message and its entry.
-impl Posted {
+impl NewMessage {
     /// The durable form of the message.
     pub fn message(self, item: super::Item, steers: bool) -> Message {
         Message { item, tools: self.tools, model: self.model, settings: self.settings, steers }

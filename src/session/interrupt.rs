@@ -1,14 +1,14 @@
 //! Interrupts: the turn ends in one durable step, and the next model request is as valid as any.
 
 use super::entry::{Entry, OpenCall, Outcome};
-use super::output::{Settlement, Then};
+use super::output::{OnLastOutput, Resolution};
 use super::{
-    Answer, InterruptStatus, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable, user_message,
+    Ack, InterruptStatus, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable, user_message,
 };
 
 /// What the model is told about a turn that was stopped.
 #[derive(Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct Notice {
     /// In the user's name.
     marker: &'static str,
     /// As the output of a call that was open then.
@@ -16,12 +16,12 @@ pub(super) struct Words {
 }
 
 /// By a client.
-pub(super) const INTERRUPTED: Words = Words {
+pub(super) const INTERRUPTED: Notice = Notice {
     marker: "[The user interrupted the previous response. What was running has been stopped.]",
     output: "cancelled: the user interrupted the turn before this call was answered",
 };
 /// By being copied.
-pub(super) const FORKED: Words = Words {
+pub(super) const FORKED: Notice = Notice {
     marker: "[This conversation is a copy that was made before the previous response was complete.]",
     output: "cancelled: the conversation was copied before this call was answered",
 };
@@ -37,7 +37,7 @@ impl Step<'_, '_> {
                 InterruptStatus::Interrupted
             }
         };
-        self.effects.answer = Answer::Interrupt(status);
+        self.effects.answer = Ack::Interrupt(status);
         Ok(())
     }
 
@@ -51,12 +51,12 @@ impl Step<'_, '_> {
         if !self.session.state.queue.is_empty() {
             self.append(Entry::Dropped { at: self.context.now });
         }
-        self.effects.answer = Answer::Interrupt(status);
+        self.effects.answer = Ack::Interrupt(status);
         Ok(())
     }
 
     /// Stops the open turn: partial text is kept, open calls get an output, the model is told.
-    pub(super) fn cancel_turn(&mut self, words: Words) -> Result<(), Unreadable> {
+    pub(super) fn cancel_turn(&mut self, words: Notice) -> Result<(), Unreadable> {
         let calls: Vec<OpenCall> = self.session.state.open_calls().to_vec();
         for call in &calls {
             // Before the first append, so that a log that cannot be read changes nothing.
@@ -65,7 +65,11 @@ impl Step<'_, '_> {
         self.effects.cancel = matches!(self.session.state.phase, Phase::Sampling { .. });
         self.close_open(true);
         for call in &calls {
-            self.answer(call, Settlement::synthetic(Status::Cancelled, &words.output.into()), Then::End)?;
+            self.resolve_call(
+                call,
+                Resolution::synthetic(Status::Cancelled, &words.output.into()),
+                OnLastOutput::End,
+            )?;
         }
         let Some(turn) = self.session.state.turn() else {
             return Ok(());
@@ -74,7 +78,7 @@ impl Step<'_, '_> {
         let body = user_message(&serde_json::json!([{"type": "input_text", "text": words.marker}]));
         let kind = Kind::Message { role: Role::User };
         let item = self.item(turn.response_id.clone(), Status::Completed, kind, body);
-        self.append(Entry::Noted { item });
+        self.append(Entry::Note { item });
         self.append(Entry::Ended { outcome: Outcome::Cancelled, usage, at: self.context.now, turn });
         Ok(())
     }

@@ -52,7 +52,7 @@ pub trait Log {
             for record in records.iter().filter(|record| record.seq < to) {
                 match &record.entry {
                     Entry::Output { item, context: true, .. } => shown.push((record.seq, show(item))),
-                    Entry::Answered { item, call, .. } => {
+                    Entry::CallResolved { item, call, .. } => {
                         let cancelled = item.status != Status::Completed;
                         if let Some((_, call)) = shown.iter_mut().find(|(seq, _)| seq == call && cancelled)
                             && let Some(status) = call.get_mut("status")
@@ -68,7 +68,7 @@ pub trait Log {
                     | Entry::Steered { .. }
                     | Entry::Started(_)
                     | Entry::Called { .. }
-                    | Entry::Noted { .. }
+                    | Entry::Note { .. }
                     | Entry::Dropped { .. }
                     | Entry::Retried { .. }
                     | Entry::Ended { .. } => {}

@@ -2,12 +2,12 @@
 
 use super::entry::{Entry, Source};
 use super::{
-    Answer, CallId, ItemId, Kind, MessageStatus, OnBusy, Posted, Rejected, ResponseId, Role, Status, Step,
+    Ack, CallId, ItemId, Kind, MessageStatus, NewMessage, OnBusy, Rejected, ResponseId, Role, Status, Step,
     user_message,
 };
 
 impl Step<'_, '_> {
-    pub(super) fn message(&mut self, posted: Posted) -> Result<(), Rejected> {
+    pub(super) fn message(&mut self, posted: NewMessage) -> Result<(), Rejected> {
         let state = &self.session.state;
         let open = state.turn().map(|turn| turn.head.response_id.clone());
         if let (Some(response_id), OnBusy::Reject) = (&open, posted.on_busy) {
@@ -41,7 +41,7 @@ impl Step<'_, '_> {
             self.start(response_id.clone(), model, Source::Message(Box::new(message)));
             MessageStatus::Started
         };
-        self.effects.answer = Answer::Message { item_id, response_id, status };
+        self.effects.answer = Ack::Message { item_id, response_id, status };
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Step<'_, '_> {
             return Err(Rejected::NotQueued(item_id));
         };
         self.append(Entry::Withdrawn { held, at: self.context.now });
-        self.effects.answer = Answer::Withdrawn(item_id);
+        self.effects.answer = Ack::Withdrawn(item_id);
         Ok(())
     }
 

@@ -37,11 +37,11 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 
 pub use cursor::{Cursor, Malformed};
-pub use effects::{Answer, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample};
+pub use effects::{Ack, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample};
 pub use entry::{Entry, Failure, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
 pub use event::Event;
 pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId};
-pub use input::{Finish, Given, Input, ModelEvent, ModelFailure, OnBusy, Posted, Rejected, Seed};
+pub use input::{Finish, InitialItem, Input, ModelEvent, ModelFailure, NewMessage, OnBusy, Rejected, ToolOutput};
 pub use item::{IS_ERROR, Item, Kind, Role, Status, output as output_body, user_message};
 pub use log::{Log, Unreadable};
 pub use model::MAX_ANSWER;
@@ -67,7 +67,7 @@ pub struct Settings {
     /// When the session is over and everything of it is erased; none: never.
     pub expires_at: Option<Seconds>,
     /// Model responses that one turn may have.
-    pub max_rounds: u32,
+    pub max_model_calls: u32,
     /// Messages that may wait.
     pub max_queue: usize,
     /// Bytes that one response of a model may hold.
@@ -75,7 +75,7 @@ pub struct Settings {
     /// Seconds after which somebody looks after a model request, in case that whoever runs it has died.
     pub watchdog: u64,
     /// Seconds without progress after which recovery gives up.
-    pub patience: u64,
+    pub recovery_window: u64,
 }
 
 /// A session: its durable state, and what the model is writing at the moment.
@@ -139,7 +139,7 @@ impl Session {
             Input::Output(given) => step.output(given)?,
             Input::Withdraw(item_id) => step.withdraw(item_id)?,
             Input::Cancel(call_id) => step.cancel_call(call_id)?,
-            Input::Seed(seeds) => step.seed(seeds)?,
+            Input::InitialItems(seeds) => step.seed(seeds)?,
             Input::Forked => step.forked()?,
             Input::Interrupt { response_id } => step.interrupt(response_id.as_ref())?,
             Input::Stop => step.stop()?,
@@ -342,11 +342,11 @@ impl Step<'_, '_> {
     /// Asks the model, if the session is to and the turn has not gone round too often. A request that has to wait is made
     /// when the alarm goes off.
     fn sample(&mut self) {
-        let limit = self.session.settings.max_rounds;
+        let limit = self.session.settings.max_model_calls;
         match &self.session.state.phase {
             Phase::Idle | Phase::Parked { .. } => return,
             Phase::Sampling { wait: Some(wait), .. } if *wait > self.context.now => return,
-            Phase::Sampling { turn, .. } if turn.rounds >= limit => {
+            Phase::Sampling { turn, .. } if turn.model_calls >= limit => {
                 let message = format!("the model was asked {limit} times in this turn, which is the limit");
                 self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
                 return;
@@ -362,8 +362,8 @@ impl Step<'_, '_> {
 
     /// Whether the turn may have one model response more after the one that is just complete.
     fn may_go_on(&self) -> bool {
-        let rounds = self.session.state.turn().map_or(0, |turn| turn.rounds);
-        rounds.saturating_add(1) < self.session.settings.max_rounds
+        let model_calls = self.session.state.turn().map_or(0, |turn| turn.model_calls);
+        model_calls.saturating_add(1) < self.session.settings.max_model_calls
     }
 
     /// Ends the turn, whose last model request used `usage`, and lets the next message in the queue have its own.
@@ -376,7 +376,7 @@ impl Step<'_, '_> {
         if let Outcome::Failed(Failure { code, message }) = &outcome {
             let body = serde_json::json!({"type": "error", "code": code, "message": message}).to_string();
             let item = self.item(turn.response_id.clone(), Status::Completed, Kind::Error, body);
-            self.append(Entry::Noted { item });
+            self.append(Entry::Note { item });
         }
         self.append(Entry::Ended { outcome, usage: used, at: self.context.now, turn });
         self.next_turn();
@@ -387,7 +387,7 @@ impl Step<'_, '_> {
             let model = waiting.model.unwrap_or_else(|| self.session.settings.model.clone());
             // The turn that it was to join is over.
             let missed = waiting.steers.then(|| ResponseId::mint(self.context.ids));
-            self.start(missed.unwrap_or(waiting.response_id), model, Source::Held(waiting.seq));
+            self.start(missed.unwrap_or(waiting.response_id), model, Source::Queued(waiting.seq));
         }
     }
 

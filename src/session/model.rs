@@ -187,7 +187,7 @@ impl Step<'_, '_> {
             return Ok(());
         }
         self.append(Entry::Called { calls, usage, at });
-        self.answer_here()
+        self.resolve_unknown_calls()
     }
 
     /// Appends all open items and returns the calls among them.

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::entry::{Entry, OpenCall};
 use super::item::IS_ERROR;
-use super::{Answer, Given, Kind, OutputStatus, Rejected, Seq, Status, Step, Unreadable, output_body};
+use super::{Ack, Kind, OutputStatus, Rejected, Seq, Status, Step, ToolOutput, Unreadable, output_body};
 
 /// What comes after the last open call has got its output.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum OnLastOutput {
     /// The model is asked again.
     GoOn,
     /// The turn ends.
@@ -17,7 +17,7 @@ pub(super) enum Then {
 
 /// How a call is settled.
 #[derive(Clone, Copy)]
-pub(super) struct Settlement<'a> {
+pub(super) struct Resolution<'a> {
     /// Whether a client gave it, or why the session did.
     pub(super) status: Status,
     /// What the model is told.
@@ -26,7 +26,7 @@ pub(super) struct Settlement<'a> {
     pub(super) is_error: bool,
 }
 
-impl<'a> Settlement<'a> {
+impl<'a> Resolution<'a> {
     /// What the session answers in place of a client.
     pub(super) fn synthetic(status: Status, output: &'a Value) -> Self {
         Self { status, output, is_error: true }
@@ -34,22 +34,22 @@ impl<'a> Settlement<'a> {
 }
 
 impl Step<'_, '_> {
-    pub(super) fn output(&mut self, given: Given) -> Result<(), Rejected> {
+    pub(super) fn output(&mut self, given: ToolOutput) -> Result<(), Rejected> {
         let Some(call) =
             self.session.state.open_calls().iter().find(|call| call.call_id == given.call_id).cloned()
         else {
             return self.late_output(given);
         };
-        let answer = Settlement { status: Status::Completed, output: &given.output, is_error: given.is_error };
-        self.answer(&call, answer, Then::GoOn)?;
+        let answer = Resolution { status: Status::Completed, output: &given.output, is_error: given.is_error };
+        self.resolve_call(&call, answer, OnLastOutput::GoOn)?;
         let remaining = self.session.state.open_calls().len();
         self.sample();
-        self.effects.answer = Answer::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
+        self.effects.answer = Ack::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
         Ok(())
     }
 
     /// An output for a call that does not wait for one.
-    fn late_output(&mut self, given: Given) -> Result<(), Rejected> {
+    fn late_output(&mut self, given: ToolOutput) -> Result<(), Rejected> {
         let Some(settled) = self.context.log.output_of(&given.call_id)? else {
             return Err(Rejected::UnknownCall(given.call_id));
         };
@@ -62,25 +62,24 @@ impl Step<'_, '_> {
             return Err(Rejected::AlreadyResolved(given.call_id));
         }
         let remaining = self.session.state.open_calls().len();
-        self.effects.answer =
-            Answer::Output { call_id: given.call_id, status: OutputStatus::Duplicate, remaining };
+        self.effects.answer = Ack::Output { call_id: given.call_id, status: OutputStatus::Duplicate, remaining };
         Ok(())
     }
 
     /// Gives an open call its output.
-    pub(super) fn answer(
+    pub(super) fn resolve_call(
         &mut self,
         call: &OpenCall,
-        answer: Settlement<'_>,
-        then: Then,
+        answer: Resolution<'_>,
+        then: OnLastOutput,
     ) -> Result<(), Unreadable> {
-        let resumes = then == Then::GoOn && self.session.state.open_calls().len() == 1;
+        let resumes = then == OnLastOutput::GoOn && self.session.state.open_calls().len() == 1;
         let Some(turn) = self.session.state.turn() else { return Ok(()) };
         let (response_id, index) = (turn.head.response_id.clone(), turn.items);
         let body = output_body(&self.provider_id(call.seq)?, answer.output, answer.is_error);
         let kind = Kind::FunctionCallOutput { call_id: call.call_id.clone() };
         let item = self.item(response_id, answer.status, kind, body);
-        self.append(Entry::Answered { item, call: call.seq, index, resumes });
+        self.append(Entry::CallResolved { item, call: call.seq, index, resumes });
         Ok(())
     }
 
@@ -98,13 +97,13 @@ impl Step<'_, '_> {
     }
 
     /// Answers the open calls that no client has to answer.
-    pub(super) fn answer_here(&mut self) -> Result<(), Unreadable> {
+    pub(super) fn resolve_unknown_calls(&mut self) -> Result<(), Unreadable> {
         let calls: Vec<OpenCall> =
             self.session.state.open_calls().iter().filter(|call| !call.parked).cloned().collect();
         for call in calls {
             let text = format!("unknown tool {}: it is not among the tools that can be called now", call.name);
-            let answer = Settlement { status: Status::Completed, output: &text.into(), is_error: true };
-            self.answer(&call, answer, Then::GoOn)?;
+            let answer = Resolution { status: Status::Completed, output: &text.into(), is_error: true };
+            self.resolve_call(&call, answer, OnLastOutput::GoOn)?;
         }
         self.sample();
         Ok(())

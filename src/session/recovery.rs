@@ -1,7 +1,7 @@
 //! After a crash or a deadline: turns that ran run again, parked ones stay parked, expired calls get an output.
 
 use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
-use super::output::{Settlement, Then};
+use super::output::{OnLastOutput, Resolution};
 use super::{BLOCK, Phase, Rejected, Seconds, Status, Step};
 
 /// What the model is told about a call that nobody answered in time.
@@ -28,7 +28,7 @@ impl Step<'_, '_> {
             message: "the server restarted while the model was answering".into(),
         };
         self.close_open(false);
-        if restarts >= MAX_RESTARTS || now >= since.after(self.session.settings.patience) {
+        if restarts >= MAX_RESTARTS || now >= since.after(self.session.settings.recovery_window) {
             self.end(Outcome::Failed(error), Usage::default());
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl Step<'_, '_> {
             self.context.log.item(call.seq)?;
         }
         for call in &expired {
-            self.answer(call, Settlement::synthetic(Status::Expired, &EXPIRED.into()), Then::GoOn)?;
+            self.resolve_call(call, Resolution::synthetic(Status::Expired, &EXPIRED.into()), OnLastOutput::GoOn)?;
         }
         let waited = match &self.session.state.phase {
             // An answer that has begun stands anywhere in its block.

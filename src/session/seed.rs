@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use super::entry::Entry;
-use super::{CallId, Kind, Rejected, ResponseId, Role, Seed, Status, Step, output_body};
+use super::{CallId, InitialItem, Kind, Rejected, ResponseId, Role, Status, Step, output_body};
 
 impl Step<'_, '_> {
     /// Takes the items if a model could be shown them: every call directly followed by its one output.
-    pub(super) fn seed(&mut self, seeds: Vec<Seed>) -> Result<(), Rejected> {
+    pub(super) fn seed(&mut self, seeds: Vec<InitialItem>) -> Result<(), Rejected> {
         check_pairs(&seeds)?;
         let response_id = ResponseId::mint(self.context.ids);
         for seed in seeds {
             let (kind, body) = match seed {
-                Seed::Message { role, content } => {
+                InitialItem::Message { role, content } => {
                     let body = json!({"type": "message", "role": role, "content": content}).to_string();
                     (Kind::Message { role }, body)
                 }
-                Seed::Call { call_id, name, arguments } => {
+                InitialItem::Call { call_id, name, arguments } => {
                     let body =
                         json!({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments});
                     (Kind::FunctionCall { call_id, name }, body.to_string())
                 }
-                Seed::Output(given) => {
+                InitialItem::Output(given) => {
                     let body = output_body(given.call_id.as_str(), &given.output, given.is_error);
                     (Kind::FunctionCallOutput { call_id: given.call_id }, body)
                 }
@@ -44,7 +44,7 @@ impl Step<'_, '_> {
     }
 }
 
-fn check_pairs(seeds: &[Seed]) -> Result<(), Rejected> {
+fn check_pairs(seeds: &[InitialItem]) -> Result<(), Rejected> {
     let mut open: BTreeMap<&CallId, usize> = BTreeMap::new();
     let mut ever: BTreeSet<&CallId> = BTreeSet::new();
     let first = |open: &BTreeMap<&CallId, usize>| {
@@ -53,16 +53,16 @@ fn check_pairs(seeds: &[Seed]) -> Result<(), Rejected> {
     for (index, seed) in seeds.iter().enumerate() {
         let unpaired = |why: String| Err(Rejected::Unpaired { index, why });
         match seed {
-            Seed::Call { call_id, .. } if !ever.insert(call_id) => {
+            InitialItem::Call { call_id, .. } if !ever.insert(call_id) => {
                 return unpaired(format!("call {call_id} is there twice"));
             }
-            Seed::Call { call_id, .. } => drop(open.insert(call_id, index)),
-            Seed::Output(given) => {
+            InitialItem::Call { call_id, .. } => drop(open.insert(call_id, index)),
+            InitialItem::Output(given) => {
                 if open.remove(&given.call_id).is_none() {
                     return unpaired(format!("no open call {} comes before this output", given.call_id));
                 }
             }
-            Seed::Message { role: Role::User | Role::Assistant, .. } => {
+            InitialItem::Message { role: Role::User | Role::Assistant, .. } => {
                 if let Some(call_id) = first(&open) {
                     return unpaired(format!("call {call_id} has no output before this message"));
                 }

@@ -88,7 +88,7 @@ pub struct Turn {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joined: Vec<Seq>,
     /// Model responses that were complete so far.
-    pub rounds: u32,
+    pub model_calls: u32,
     /// Output items so far.
     pub items: u32,
     /// What its model requests used so far.
@@ -239,17 +239,17 @@ impl State {
                 self.updated_at = *at;
                 if let Some(mut turn) = self.take_turn() {
                     self.requests = self.requests.saturating_add(1);
-                    turn.rounds = turn.rounds.saturating_add(1);
+                    turn.model_calls = turn.model_calls.saturating_add(1);
                     turn.usage.add(*usage);
                     self.phase = Phase::Parked { turn, calls: calls.clone() };
                 }
             }
-            Entry::Answered { item, call, resumes, .. } => self.answer(record.seq, item, *call, *resumes),
+            Entry::CallResolved { item, call, resumes, .. } => self.answer(record.seq, item, *call, *resumes),
             Entry::Dropped { at } => {
                 self.updated_at = *at;
                 self.queue.clear();
             }
-            Entry::Noted { item } | Entry::Seeded { item } => self.updated_at = item.created_at,
+            Entry::Note { item } | Entry::Seeded { item } => self.updated_at = item.created_at,
             Entry::Retried { attempt, restarts, delay_seconds, at, .. } => {
                 self.updated_at = *at;
                 let since = match &self.phase {
@@ -278,7 +278,7 @@ impl State {
     fn start(&mut self, seq: Seq, started: &Started) {
         let (source, (tools, timeouts)) = match &started.source {
             Source::Message(message) => (seq, (names(&message.tools), timeouts(&message.tools))),
-            Source::Held(held) => {
+            Source::Queued(held) => {
                 (*held, self.take_waiting(*held).map(|w| (w.tools, w.timeouts)).unwrap_or_default())
             }
         };
@@ -286,7 +286,8 @@ impl State {
         let now = head.created_at;
         self.updated_at = now;
         let joined = Vec::new();
-        let turn = Turn { head, source, tools, timeouts, joined, rounds: 0, items: 0, usage: Usage::default() };
+        let turn =
+            Turn { head, source, tools, timeouts, joined, model_calls: 0, items: 0, usage: Usage::default() };
         self.sample(turn, seq, Next::first(now));
     }
 

@@ -7,7 +7,7 @@ use crate::provider::{Decoder, FIELDS, failure, field};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// Decodes one answer.
-pub struct Answer {
+pub struct ResponseDecoder {
     frames: Frames,
     block: Option<Block>,
     /// Index and id of every call so far: a host may announce one again.
@@ -27,7 +27,7 @@ struct Block {
     input: Option<String>,
 }
 
-impl Answer {
+impl ResponseDecoder {
     /// A decoder for one answer.
     pub fn new() -> Self {
         Self {
@@ -180,7 +180,7 @@ impl Answer {
     }
 }
 
-impl Decoder for Answer {
+impl Decoder for ResponseDecoder {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         for frame in self.frames.push(bytes)? {

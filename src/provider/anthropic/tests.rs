@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, encode, refuses};
+use super::{ResponseDecoder, encode, refuses};
 use crate::provider::fixtures::{
     call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
@@ -75,7 +75,7 @@ fn a_call_that_is_announced_again_is_the_same_call() {
         [json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}), json!({"type": "message_stop"})];
     let one = [call("a", "look"), text(PartKind::Arguments, "{}"), close()];
     let events = |events: &[Value]| {
-        let mut events = decode(Answer::new(), &[&frames(&[events, &end].concat())]).unwrap();
+        let mut events = decode(ResponseDecoder::new(), &[&frames(&[events, &end].concat())]).unwrap();
         events.pop();
         events
     };
@@ -134,15 +134,15 @@ fn thoughts_text_and_calls_come_out_wherever_the_bytes_are_cut() {
         close(),
         done(Usage { input_tokens: 9, output_tokens: 7, total_tokens: 16, cached_tokens: 5, reasoning_tokens: 0 }),
     ];
-    assert_eq!(cut_anywhere(Answer::new, &frames(&events)), want);
+    assert_eq!(cut_anywhere(ResponseDecoder::new, &frames(&events)), want);
 }
 
 #[test]
 fn an_answer_without_its_end_is_truncated_unless_it_gave_a_reason() {
     let hi = [begin(json!({"type": "text", "text": "hi"})), stop()];
-    let failed = decode(Answer::new(), &[&frames(&hi)]).unwrap_err();
+    let failed = decode(ResponseDecoder::new(), &[&frames(&hi)]).unwrap_err();
     assert_eq!(failed.failure.code, "upstream_truncated");
-    let events = decode(Answer::new(), &[&frames(&[&hi[..], &[reason("end_turn")]].concat())]).unwrap();
+    let events = decode(ResponseDecoder::new(), &[&frames(&[&hi[..], &[reason("end_turn")]].concat())]).unwrap();
     assert!(matches!(events.last(), Some(ModelEvent::Finish { .. })));
 }
 
@@ -150,7 +150,7 @@ fn an_answer_without_its_end_is_truncated_unless_it_gave_a_reason() {
 fn limits_are_no_success_and_errors_are_failures() {
     for (given, want) in [("max_tokens", "max_output_tokens"), ("refusal", "content_filter")] {
         let reason = json!({"type": "message_delta", "delta": {"stop_reason": given}});
-        assert_eq!(decode(Answer::new(), &[&frames(&[reason, end()])]).unwrap(), [limit(want)]);
+        assert_eq!(decode(ResponseDecoder::new(), &[&frames(&[reason, end()])]).unwrap(), [limit(want)]);
     }
     let error = |kind: &str| json!({"type": "error", "error": {"type": kind, "message": "Overloaded"}});
     for (kind, code, retryable) in [
@@ -158,7 +158,7 @@ fn limits_are_no_success_and_errors_are_failures() {
         ("rate_limit_error", "rate_limit_exceeded", true),
         ("authentication_error", "upstream_auth", false),
     ] {
-        let failed = decode(Answer::new(), &[&frames(&[start(), error(kind)])]).unwrap_err();
+        let failed = decode(ResponseDecoder::new(), &[&frames(&[start(), error(kind)])]).unwrap_err();
         assert_eq!((failed.failure.code.as_str(), failed.retryable), (code, retryable));
     }
 }
@@ -166,7 +166,7 @@ fn limits_are_no_success_and_errors_are_failures() {
 #[test]
 fn a_host_that_does_not_stream_is_understood() {
     let body = json!({"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "usage": {}});
-    let events = decode(Answer::new(), &[body.to_string().as_bytes()]).unwrap();
+    let events = decode(ResponseDecoder::new(), &[body.to_string().as_bytes()]).unwrap();
     assert_eq!(events, [ModelEvent::Message, text(PartKind::Text, "hi"), close(), done(Usage::default())]);
 }
 

@@ -11,7 +11,7 @@ use crate::provider::{Decoder, failure, field};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// Decodes one answer.
-pub struct Answer {
+pub struct ResponseDecoder {
     frames: Frames,
     open: Option<PartKind>,
     calls: Calls,
@@ -20,7 +20,7 @@ pub struct Answer {
     finished: bool,
 }
 
-impl Answer {
+impl ResponseDecoder {
     /// A decoder for one answer.
     pub fn new() -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Answer {
     }
 }
 
-impl Decoder for Answer {
+impl Decoder for ResponseDecoder {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         for frame in self.frames.push(bytes)? {

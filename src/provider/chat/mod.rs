@@ -6,5 +6,5 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use decode::Answer;
+pub use decode::ResponseDecoder;
 pub use encode::{encode, messages, response_format, tools};

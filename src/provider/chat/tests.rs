@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, encode};
+use super::{ResponseDecoder, encode};
 use crate::provider::fixtures::{
     call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
@@ -33,7 +33,7 @@ fn piece(mut fields: Value, name: Option<&str>, arguments: &str) -> Value {
 /// The calls of an answer: name and arguments.
 fn calls(events: &[Value]) -> Vec<(String, String)> {
     let mut calls = Vec::new();
-    for event in decode(Answer::new(), &[&stream(events)]).unwrap() {
+    for event in decode(ResponseDecoder::new(), &[&stream(events)]).unwrap() {
         match event {
             ModelEvent::Call { name, .. } => calls.push((name, String::new())),
             ModelEvent::Text { kind: PartKind::Arguments, text, .. } => {
@@ -78,7 +78,7 @@ fn thoughts_text_and_calls_come_out_wherever_the_bytes_are_cut() {
         close(),
         done(Usage { input_tokens: 9, output_tokens: 4, total_tokens: 13, cached_tokens: 5, reasoning_tokens: 2 }),
     ];
-    assert_eq!(cut_anywhere(Answer::new, &stream(&events)), want);
+    assert_eq!(cut_anywhere(ResponseDecoder::new, &stream(&events)), want);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn other_arguments_after_whole_ones_are_another_call() {
 
 #[test]
 fn calls_that_never_end_are_passed_on_before_they_fill_the_memory() {
-    let mut decoder = Answer::new();
+    let mut decoder = ResponseDecoder::new();
     let text = format!("[\"{}\",", "x".repeat(MAX_ANSWER / 4));
     let mut passed = 0;
     for _ in 0..5 {
@@ -232,7 +232,7 @@ fn calls_that_never_end_are_passed_on_before_they_fill_the_memory() {
 #[test]
 fn an_answer_needs_an_end_and_either_kind_will_do() {
     let hi = chunk(json!({"content": "hi"}));
-    let complete = |bytes: Vec<u8>| decode(Answer::new(), &[&bytes]).map(|events| events.last().cloned());
+    let complete = |bytes: Vec<u8>| decode(ResponseDecoder::new(), &[&bytes]).map(|events| events.last().cloned());
     let finish = Ok(Some(done(Usage::default())));
     assert_eq!(complete(stream(std::slice::from_ref(&hi))), finish, "[DONE] without a reason");
     assert_eq!(complete(frames(&[hi.clone(), end("stop")])), finish, "a reason without [DONE]");
@@ -245,12 +245,15 @@ fn an_answer_needs_an_end_and_either_kind_will_do() {
 #[test]
 fn limits_are_no_success_and_errors_are_failures() {
     let ends = |reason| {
-        decode(Answer::new(), &[&stream(&[chunk(json!({"content": "x"})), end(reason)])]).unwrap().pop().unwrap()
+        decode(ResponseDecoder::new(), &[&stream(&[chunk(json!({"content": "x"})), end(reason)])])
+            .unwrap()
+            .pop()
+            .unwrap()
     };
     assert_eq!(ends("length"), limit("max_output_tokens"));
     assert_eq!(ends("content_filter"), limit("content_filter"));
     let error = json!({"id": "x", "choices": [], "error": {"code": 502, "message": "provider_unavailable"}});
-    let failed = decode(Answer::new(), &[&frames(&[error])]).unwrap_err();
+    let failed = decode(ResponseDecoder::new(), &[&frames(&[error])]).unwrap_err();
     assert_eq!((failed.failure.code.as_str(), failed.retryable), ("upstream_error", true));
     assert!(failed.failure.message.contains("provider_unavailable"));
 }
@@ -259,7 +262,7 @@ fn limits_are_no_success_and_errors_are_failures() {
 fn a_host_that_does_not_stream_is_understood() {
     let body = json!({"choices": [{"message": {"content": "hi", "tool_calls": [{"id": "a", "function": {"name": "look", "arguments": "{}"}}]},
         "finish_reason": "tool_calls"}]});
-    let events = decode(Answer::new(), &[body.to_string().as_bytes()]).unwrap();
+    let events = decode(ResponseDecoder::new(), &[body.to_string().as_bytes()]).unwrap();
     assert_eq!(
         events.iter().filter(|event| matches!(event, ModelEvent::Message | ModelEvent::Call { .. })).count(),
         2
@@ -351,11 +354,11 @@ fn the_platforms_own_models_are_understood_in_both_their_forms() {
         close(),
         done(Usage { input_tokens: 3, output_tokens: 2, total_tokens: 5, ..Usage::default() }),
     ];
-    assert_eq!(cut_anywhere(Answer::new, &stream(&bare)), want);
-    assert_eq!(decode(Answer::new(), &[&frames(&bare)]).unwrap_err().failure.code, "upstream_truncated");
+    assert_eq!(cut_anywhere(ResponseDecoder::new, &stream(&bare)), want);
+    assert_eq!(decode(ResponseDecoder::new(), &[&frames(&bare)]).unwrap_err().failure.code, "upstream_truncated");
     let whole =
         json!({"result": {"response": "hi", "tool_calls": [], "usage": {}}, "success": true, "errors": []});
-    let events = decode(Answer::new(), &[whole.to_string().as_bytes()]).unwrap();
+    let events = decode(ResponseDecoder::new(), &[whole.to_string().as_bytes()]).unwrap();
     assert_eq!(events, [ModelEvent::Message, text(PartKind::Text, "hi"), close(), done(Usage::default())]);
 }
 
@@ -369,5 +372,5 @@ fn a_refusal_is_told_as_one() {
         close(),
         done(Usage::default()),
     ];
-    assert_eq!(cut_anywhere(Answer::new, &stream(&events)), want);
+    assert_eq!(cut_anywhere(ResponseDecoder::new, &stream(&events)), want);
 }

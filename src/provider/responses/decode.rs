@@ -14,7 +14,7 @@ use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 const HELD: usize = 16 * 1024 * 1024;
 
 /// Decodes one answer.
-pub struct Answer {
+pub struct ResponseDecoder {
     frames: Frames,
     item: Option<OpenItem>,
     /// Events of other items, until the open one is finished.
@@ -38,7 +38,7 @@ struct OpenItem {
     ignored: bool,
 }
 
-impl Answer {
+impl ResponseDecoder {
     /// A decoder for one answer.
     pub fn new() -> Self {
         Self {
@@ -248,7 +248,7 @@ impl Answer {
     }
 }
 
-impl Decoder for Answer {
+impl Decoder for ResponseDecoder {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         for frame in self.frames.push(bytes)? {

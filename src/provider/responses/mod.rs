@@ -5,5 +5,5 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use decode::Answer;
+pub use decode::ResponseDecoder;
 pub use encode::encode;

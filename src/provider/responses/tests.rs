@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, encode};
+use super::{ResponseDecoder, encode};
 use crate::provider::fixtures::{call, host, prompt, tool, transcript};
 use crate::provider::{Decoder, Prompt, Sampling};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
@@ -13,7 +13,7 @@ fn frames(events: &[Value]) -> Vec<u8> {
 }
 
 fn decode(chunks: &[&[u8]]) -> Result<Vec<ModelEvent>, ModelFailure> {
-    let mut decoder = Answer::new();
+    let mut decoder = ResponseDecoder::new();
     let mut events = Vec::new();
     for chunk in chunks {
         events.extend(decoder.push(chunk)?);
@@ -118,7 +118,7 @@ fn a_call_that_is_sent_again_is_the_same_call() {
 #[test]
 fn events_that_wait_for_another_item_do_not_fill_the_memory() {
     let open = json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message"}});
-    let mut decoder = Answer::new();
+    let mut decoder = ResponseDecoder::new();
     decoder.push(&frames(&[open])).unwrap();
     let waits = json!({"type": "response.output_text.delta", "output_index": 1, "delta": "x".repeat(1 << 20)});
     let failed = (0..32).find_map(|_| decoder.push(&frames(std::slice::from_ref(&waits))).err()).unwrap();

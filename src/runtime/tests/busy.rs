@@ -2,14 +2,14 @@
 
 use super::laws::Checked;
 use crate::session::tests::{Rig, TestLog, arguments, call, close, done, posted, settings, text};
-use crate::session::{Cursor, Event, Input, Log, ModelEvent, OnBusy, Phase, Posted, SessionStatus, Settings};
+use crate::session::{Cursor, Event, Input, Log, ModelEvent, NewMessage, OnBusy, Phase, SessionStatus, Settings};
 
 fn rig() -> Rig<Checked> {
     Rig::on(Checked::create(), Settings { max_queue: 40, ..settings() })
 }
 
 fn post(rig: &mut Rig<Checked>, words: &str, on_busy: OnBusy) {
-    rig.step(Input::Message(Posted { on_busy, ..posted(words, &["look"]) })).unwrap();
+    rig.step(Input::Message(NewMessage { on_busy, ..posted(words, &["look"]) })).unwrap();
 }
 
 /// The stream as somebody gets it who reads it from a cursor on, in small pages.

@@ -3,11 +3,11 @@
 use super::laws::Checked;
 use super::{pages, sqlite};
 use crate::provider::ContextPart;
-use crate::runtime::rows::{Database, text};
+use crate::runtime::sql::{Database, text};
 use crate::runtime::store::Store;
 use crate::session::tests::{Rig, TestLog, arguments, call, close, done, posted, settings, text as said};
 use crate::session::{
-    BLOCK, Entry, Input, Log, ModelEvent, Posted, Record, Seconds, Seq, SessionStatus, Settings, State, Tool,
+    BLOCK, Entry, Input, Log, ModelEvent, NewMessage, Record, Seconds, Seq, SessionStatus, Settings, State, Tool,
     Unreadable,
 };
 
@@ -35,7 +35,7 @@ fn a_message_with_all_that_may_be_large_is_stored() {
     for size in [10, 700_000, 780_000, 800_000, 1_000_000, 4_194_304] {
         let mut rig = Rig::on(Checked::create(), settings());
         let settings = serde_json::json!({"response_format": {"schema": "s".repeat(262_144)}});
-        let message = Posted {
+        let message = NewMessage {
             tools: vec![tool("look", 750_000)],
             settings: Some(settings),
             ..posted(&"ü".repeat(size / 2), &[])
@@ -54,7 +54,7 @@ fn the_largest_states_fit_into_their_row() {
     let mut rig = Rig::on(Checked::create(), Settings { max_queue: 32, ..settings() });
     let name = |n: usize| format!("{n:0>64}");
     let tools: Vec<Tool> = (0..128).map(|n| tool(&name(n), 0)).collect();
-    let message = Posted { tools, model: Some("m".repeat(256)), ..posted("go", &[]) };
+    let message = NewMessage { tools, model: Some("m".repeat(256)), ..posted("go", &[]) };
     for _ in 0..33 {
         rig.step(Input::Message(message.clone())).unwrap();
     }

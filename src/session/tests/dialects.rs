@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Rig;
-use crate::provider::{Ask, ContextLine, Host, Prompt, Provider, Sampling};
+use crate::provider::{ContextLine, Host, ModelCall, Prompt, Provider, Sampling};
 
 /// One answer of each dialect: thought, text, and two calls, in the provider's own form.
 fn answers() -> [(Provider, String); 4] {
@@ -91,8 +91,8 @@ pub(super) fn assert_valid(context: &[ContextLine]) {
     let prompt = Prompt { model: "m", instructions: Some("i"), tools: &[], context, sampling: &sampling };
     let body = |provider: Provider| -> Value {
         match provider.ask(&prompt) {
-            Some((Ask::Http(request), _)) => serde_json::from_str(&request.body).unwrap(),
-            Some((Ask::Binding(run), _)) => serde_json::from_str(&run.input).unwrap(),
+            Some((ModelCall::Http(request), _)) => serde_json::from_str(&request.body).unwrap(),
+            Some((ModelCall::Binding(run), _)) => serde_json::from_str(&run.input).unwrap(),
             None => panic!("nobody to ask"),
         }
     };

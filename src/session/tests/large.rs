@@ -6,12 +6,12 @@ use crate::session::item::STREAMED;
 
 /// A turn that gets these outputs, one after the other, and then ends. What was heard of it.
 fn turn(outputs: &[Value]) -> (Rig, Vec<Event>) {
-    let mut rig = Rig::with(Settings { max_rounds: 64, ..settings() });
+    let mut rig = Rig::with(Settings { max_model_calls: 64, ..settings() });
     rig.say_with("go", &["look"]);
     for (n, output) in outputs.iter().enumerate() {
         let call_id = format!("c{n}");
         rig.model(vec![call(&call_id, "look"), close(), done()]);
-        let given = Given { call_id: CallId(call_id), output: output.clone(), is_error: false };
+        let given = ToolOutput { call_id: CallId(call_id), output: output.clone(), is_error: false };
         rig.step(Input::Output(given)).unwrap();
     }
     rig.model(vec![ModelEvent::Message, text("that was all"), close(), done()]);

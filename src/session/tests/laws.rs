@@ -72,7 +72,7 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
     match op {
         Op::Say { tools, on_busy } => {
             let tools: &[&str] = if *tools { &["look"] } else { &[] };
-            let message = Posted { on_busy: *on_busy, ..posted("hello", tools) };
+            let message = NewMessage { on_busy: *on_busy, ..posted("hello", tools) };
             drop(rig.step(Input::Message(message)));
         }
         Op::Give { which, again, is_error } => {
@@ -80,7 +80,7 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
             let Some(call) = open.get(*which % open.len().max(1)) else { return };
             let call_id = call.call_id.0.clone();
             if *is_error {
-                let given = Given { call_id: CallId(call_id), output: json!("failed"), is_error: true };
+                let given = ToolOutput { call_id: CallId(call_id), output: json!("failed"), is_error: true };
                 rig.step(Input::Output(given)).unwrap();
                 return;
             }
@@ -89,7 +89,7 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
                 let before = rig.session.state.clone();
                 assert!(matches!(
                     rig.give(&call_id, "out"),
-                    Ok(Answer::Output { status: OutputStatus::Duplicate, .. })
+                    Ok(Ack::Output { status: OutputStatus::Duplicate, .. })
                 ));
                 assert_eq!(rig.give(&call_id, "other"), Err(Rejected::AlreadyResolved(CallId(call_id))));
                 assert_eq!(rig.session.state, before, "a duplicate has changed something");

@@ -62,7 +62,7 @@ fn recovery_gives_up_after_long_without_progress() {
 
 #[test]
 fn a_session_that_keeps_dying_asks_less_and_less_often_and_then_gives_up() {
-    let mut rig = Rig::with(Settings { patience: 10_000, ..settings() });
+    let mut rig = Rig::with(Settings { recovery_window: 10_000, ..settings() });
     rig.say("go");
     let mut delays = Vec::new();
     let mut died = 0;
@@ -115,10 +115,11 @@ fn a_session_may_have_an_end() {
 
 #[test]
 fn a_session_begins_with_items_if_they_fit_together() {
-    let message = |role| Seed::Message { role, content: json!([]) };
-    let call = |id: &str| Seed::Call { call_id: CallId(id.into()), name: "look".into(), arguments: "{}".into() };
-    let given = |id: &str| Given { call_id: CallId(id.into()), output: json!("out"), is_error: false };
-    let output = |id: &str| Seed::Output(given(id));
+    let message = |role| InitialItem::Message { role, content: json!([]) };
+    let call =
+        |id: &str| InitialItem::Call { call_id: CallId(id.into()), name: "look".into(), arguments: "{}".into() };
+    let given = |id: &str| ToolOutput { call_id: CallId(id.into()), output: json!("out"), is_error: false };
+    let output = |id: &str| InitialItem::Output(given(id));
     let mut rig = Rig::new();
     for (seeds, wrong) in [
         (vec![call("a")], 0),
@@ -128,16 +129,16 @@ fn a_session_begins_with_items_if_they_fit_together() {
         (vec![call("a"), output("a"), call("a"), output("a")], 2),
         (vec![call("a"), call("b"), output("b")], 2),
     ] {
-        let rejected = rig.step(Input::Seed(seeds)).unwrap_err();
+        let rejected = rig.step(Input::InitialItems(seeds)).unwrap_err();
         assert!(matches!(rejected, Rejected::Unpaired { index, .. } if index == wrong), "{rejected:?}");
     }
     let seeds =
         vec![message(Role::User), call("a"), call("b"), output("b"), output("a"), message(Role::Assistant)];
-    rig.step(Input::Seed(seeds)).unwrap();
+    rig.step(Input::InitialItems(seeds)).unwrap();
     assert_eq!(rig.heard(), [""; 0]);
     rig.say("next");
     assert_eq!(rig.prompts[0].len(), 7);
-    assert!(matches!(rig.give("a", "out").unwrap(), Answer::Output { status: OutputStatus::Duplicate, .. }));
+    assert!(matches!(rig.give("a", "out").unwrap(), Ack::Output { status: OutputStatus::Duplicate, .. }));
     rig.model(vec![super::call("a", "look"), close(), done()]);
     let answered_here = rig.heard().iter().any(|event| event == "output_item.done function_call_output completed");
     assert!(answered_here && rig.session.state.status() == SessionStatus::Running);

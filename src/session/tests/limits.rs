@@ -92,21 +92,25 @@ fn a_call_has_no_name_that_is_a_place_in_an_address() {
 
 #[test]
 fn many_seeds_are_paired() {
-    let call =
-        |n: usize| Seed::Call { call_id: CallId(format!("c{n}")), name: "look".into(), arguments: "{}".into() };
-    let output =
-        |n: usize| Seed::Output(Given { call_id: CallId(format!("c{n}")), output: json!("x"), is_error: false });
+    let call = |n: usize| InitialItem::Call {
+        call_id: CallId(format!("c{n}")),
+        name: "look".into(),
+        arguments: "{}".into(),
+    };
+    let output = |n: usize| {
+        InitialItem::Output(ToolOutput { call_id: CallId(format!("c{n}")), output: json!("x"), is_error: false })
+    };
     let many = 5000;
-    let seeds: Vec<Seed> = (0..many).map(call).chain((0..many).rev().map(output)).collect();
+    let seeds: Vec<InitialItem> = (0..many).map(call).chain((0..many).rev().map(output)).collect();
     let mut rig = Rig::new();
     let mut context = Context { now: Seconds(1000), ids: &mut rig.ids, log: &rig.log };
-    let effects = rig.session.step(Input::Seed(seeds), &mut context).unwrap();
+    let effects = rig.session.step(Input::InitialItems(seeds), &mut context).unwrap();
     assert_eq!(effects.append.len(), 2 * many);
-    let refused = |seeds: Vec<Seed>| match Rig::new().step(Input::Seed(seeds)).unwrap_err() {
+    let refused = |seeds: Vec<InitialItem>| match Rig::new().step(Input::InitialItems(seeds)).unwrap_err() {
         Rejected::Unpaired { index, why } => (index, why),
         other => panic!("{other:?}"),
     };
-    let said = Seed::Message { role: Role::User, content: json!("x") };
+    let said = InitialItem::Message { role: Role::User, content: json!("x") };
     assert_eq!(
         refused(vec![call(9), call(1), said]),
         (2, "call c9 has no output before this message".to_string())

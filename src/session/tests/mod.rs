@@ -126,7 +126,7 @@ impl Log for Memory {
 
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
         let answered = |record: &Record| match &record.entry {
-            Entry::Answered { item, .. } | Entry::Seeded { item } if is_output(item, call_id) => {
+            Entry::CallResolved { item, .. } | Entry::Seeded { item } if is_output(item, call_id) => {
                 Some(item.clone())
             }
             _ => None,
@@ -200,7 +200,7 @@ impl<L: TestLog> Rig<L> {
     }
 
     /// Takes one input and does what a driver does. Checks the laws that hold after every step.
-    pub fn step(&mut self, input: Input) -> Result<Answer, Rejected> {
+    pub fn step(&mut self, input: Input) -> Result<Ack, Rejected> {
         let before = self.session.state.clone();
         let mut context = Context { now: Seconds(self.now), ids: &mut self.ids, log: &self.log };
         let effects = match self.session.step(input, &mut context) {
@@ -297,11 +297,11 @@ impl<L: TestLog> Rig<L> {
         self.log.checkpoint(&self.session.state, self.session.open_items());
     }
 
-    pub fn say(&mut self, text: &str) -> Answer {
+    pub fn say(&mut self, text: &str) -> Ack {
         self.step(Input::Message(posted(text, &[]))).unwrap()
     }
 
-    pub fn say_with(&mut self, text: &str, tools: &[&str]) -> Answer {
+    pub fn say_with(&mut self, text: &str, tools: &[&str]) -> Ack {
         self.step(Input::Message(posted(text, tools))).unwrap()
     }
 
@@ -310,15 +310,19 @@ impl<L: TestLog> Rig<L> {
         self.step(Input::Model { at, events }).unwrap();
     }
 
-    pub fn steer(&mut self, text: &str, tools: &[&str]) -> Answer {
-        self.step(Input::Message(Posted { on_busy: OnBusy::Steer, ..posted(text, tools) })).unwrap()
+    pub fn steer(&mut self, text: &str, tools: &[&str]) -> Ack {
+        self.step(Input::Message(NewMessage { on_busy: OnBusy::Steer, ..posted(text, tools) })).unwrap()
     }
 
-    pub fn give(&mut self, call_id: &str, output: &str) -> Result<Answer, Rejected> {
-        self.step(Input::Output(Given { call_id: CallId(call_id.into()), output: json!(output), is_error: false }))
+    pub fn give(&mut self, call_id: &str, output: &str) -> Result<Ack, Rejected> {
+        self.step(Input::Output(ToolOutput {
+            call_id: CallId(call_id.into()),
+            output: json!(output),
+            is_error: false,
+        }))
     }
 
-    pub fn interrupt(&mut self) -> Answer {
+    pub fn interrupt(&mut self) -> Ack {
         self.step(Input::Interrupt { response_id: None }).unwrap()
     }
 
@@ -345,14 +349,14 @@ pub fn settings() -> Settings {
         tool_timeouts: BTreeMap::new(),
         expires_at: None,
         watchdog: 30,
-        max_rounds: 8,
+        max_model_calls: 8,
         max_queue: 4,
         max_answer: MAX_ANSWER,
-        patience: 300,
+        recovery_window: 300,
     }
 }
 
-pub fn posted(text: &str, tools: &[&str]) -> Posted {
+pub fn posted(text: &str, tools: &[&str]) -> NewMessage {
     let tool = |name: &&str| Tool {
         name: (*name).into(),
         description: None,
@@ -360,7 +364,7 @@ pub fn posted(text: &str, tools: &[&str]) -> Posted {
         strict: None,
         tool_timeout_s: None,
     };
-    Posted {
+    NewMessage {
         content: json!([{"type": "input_text", "text": text}]),
         tools: tools.iter().map(tool).collect(),
         model: None,

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn messages_wait_for_a_turn_of_their_own_in_order() {
     let mut rig = parked();
-    assert!(matches!(rig.say("second"), Answer::Message { status: MessageStatus::Queued, .. }));
+    assert!(matches!(rig.say("second"), Ack::Message { status: MessageStatus::Queued, .. }));
     rig.say("third");
     rig.give("a", "1").unwrap();
     rig.give("b", "2").unwrap();
@@ -29,11 +29,11 @@ fn a_full_queue_refuses() {
 #[test]
 fn a_message_may_refuse_to_wait_or_stop_the_turn_first() {
     let mut rig = parked();
-    let message = |on_busy| Input::Message(Posted { on_busy, ..posted("now", &[]) });
+    let message = |on_busy| Input::Message(NewMessage { on_busy, ..posted("now", &[]) });
     let refused = rig.step(message(OnBusy::Reject)).unwrap_err().to_string();
     assert!(refused.contains("waits for the output of a, b"), "{refused}");
     let answer = rig.step(message(OnBusy::Interrupt)).unwrap();
-    assert!(matches!(answer, Answer::Message { status: MessageStatus::Started, .. }));
+    assert!(matches!(answer, Ack::Message { status: MessageStatus::Started, .. }));
     assert_eq!(rig.prompts.len(), 2);
 }
 
@@ -52,7 +52,7 @@ fn stop_drops_the_queue_and_interrupt_does_not() {
 fn a_steering_message_is_shown_with_the_next_request_and_never_between_a_call_and_its_output() {
     let mut rig = parked();
     let (item_id, turn) = match rig.steer("also this", &[]) {
-        Answer::Message { item_id, response_id, status: MessageStatus::Steered } => (item_id, response_id),
+        Ack::Message { item_id, response_id, status: MessageStatus::Steered } => (item_id, response_id),
         other => panic!("{other:?}"),
     };
     assert_eq!(rig.session.state.turn().unwrap().head.response_id, turn);
@@ -91,7 +91,7 @@ fn a_steering_message_that_comes_while_the_model_finishes_keeps_the_turn_going()
 #[test]
 fn a_steering_message_whose_turn_ends_first_gets_its_own() {
     let mut rig = Rig::new();
-    let Answer::Message { response_id: first, .. } = rig.say("go") else { panic!() };
+    let Ack::Message { response_id: first, .. } = rig.say("go") else { panic!() };
     rig.say("queued");
     rig.steer("late", &[]);
     rig.interrupt();
@@ -111,15 +111,15 @@ fn a_steering_message_whose_turn_ends_first_gets_its_own() {
 #[test]
 fn steering_a_session_at_rest_starts_a_turn() {
     let mut rig = Rig::new();
-    assert!(matches!(rig.steer("go", &[]), Answer::Message { status: MessageStatus::Started, .. }));
+    assert!(matches!(rig.steer("go", &[]), Ack::Message { status: MessageStatus::Started, .. }));
 }
 
 #[test]
 fn a_message_that_waits_can_be_taken_back() {
     let mut rig = Rig::new();
     rig.say("first");
-    let Answer::Message { item_id, .. } = rig.say("second") else { panic!() };
-    assert_eq!(rig.step(Input::Withdraw(item_id.clone())), Ok(Answer::Withdrawn(item_id.clone())));
+    let Ack::Message { item_id, .. } = rig.say("second") else { panic!() };
+    assert_eq!(rig.step(Input::Withdraw(item_id.clone())), Ok(Ack::Withdrawn(item_id.clone())));
     assert_eq!(rig.step(Input::Withdraw(item_id.clone())), Err(Rejected::NotQueued(item_id)));
     rig.model(vec![ModelEvent::Message, text("done"), close(), done()]);
     assert_eq!((rig.prompts.len(), rig.session.state.status()), (1, SessionStatus::Idle));

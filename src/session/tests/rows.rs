@@ -25,12 +25,12 @@ fn every_kind_of_record_is_read_as_it_was_written() {
         r#"{"entry":"withdrawn","held":4,"at":5}"#.to_string(),
         r#"{"entry":"steered","held":4,"at":5}"#.to_string(),
         format!(r#"{{"entry":"started","turn":{head},"message":{{"item":{message}}}}}"#),
-        format!(r#"{{"entry":"started","turn":{head},"held":4}}"#),
+        format!(r#"{{"entry":"started","turn":{head},"queued":4}}"#),
         format!(r#"{{"entry":"output","item":{call},"index":0,"context":true}}"#),
         format!(r#"{{"entry":"output","item":{reasoning},"index":1,"context":false}}"#),
         format!(r#"{{"entry":"called","calls":[{open}],"usage":{usage},"at":5}}"#),
-        format!(r#"{{"entry":"answered","item":{output},"call":2,"index":1,"resumes":true}}"#),
-        format!(r#"{{"entry":"noted","item":{error}}}"#),
+        format!(r#"{{"entry":"call_resolved","item":{output},"call":2,"index":1,"resumes":true}}"#),
+        format!(r#"{{"entry":"note","item":{error}}}"#),
         r#"{"entry":"dropped","at":5}"#.to_string(),
         format!(r#"{{"entry":"retried","attempt":2,"restarts":1,"delay_seconds":1,"error":{failure},"at":5}}"#),
         format!(r#"{{"entry":"ended","outcome":"completed","usage":{usage},"at":5,"turn":{head}}}"#),
@@ -52,7 +52,7 @@ fn every_kind_of_record_is_read_as_it_was_written() {
 fn every_phase_is_read_as_it_was_written() {
     let usage = r#"{"input_tokens":1,"output_tokens":2,"total_tokens":3,"cached_tokens":0,"reasoning_tokens":0}"#;
     let turn = format!(
-        r#"{{"head":{{"response_id":"resp_1","model":"m","created_at":3,"started":1}},"source":1,"tools":["look"],"timeouts":{{"look":5}},"joined":[2],"rounds":1,"items":2,"usage":{usage}}}"#
+        r#"{{"head":{{"response_id":"resp_1","model":"m","created_at":3,"started":1}},"source":1,"tools":["look"],"timeouts":{{"look":5}},"joined":[2],"model_calls":1,"items":2,"usage":{usage}}}"#
     );
     let open =
         r#"{"seq":2,"item_id":"item_2","call_id":"c","name":"look","index":0,"created_at":3,"parked":true}"#;

@@ -6,7 +6,7 @@ use super::*;
 fn a_plain_turn() {
     let mut rig = Rig::new();
     let answer = rig.say("hi");
-    assert!(matches!(answer, Answer::Message { status: MessageStatus::Started, .. }));
+    assert!(matches!(answer, Ack::Message { status: MessageStatus::Started, .. }));
     rig.model(vec![ModelEvent::Message, text("Hel")]);
     rig.model(vec![text("lo"), close(), done()]);
     assert_eq!(
@@ -48,7 +48,7 @@ fn a_call_parks_and_its_output_resumes_the_turn() {
     );
     assert_eq!(
         rig.give("a", "out").unwrap(),
-        Answer::Output { call_id: CallId("a".into()), status: OutputStatus::Accepted, remaining: 0 }
+        Ack::Output { call_id: CallId("a".into()), status: OutputStatus::Accepted, remaining: 0 }
     );
     assert_eq!(
         rig.heard(),
@@ -71,7 +71,7 @@ fn a_call_parks_and_its_output_resumes_the_turn() {
 #[test]
 fn only_the_last_answer_resumes() {
     let mut rig = parked();
-    assert!(matches!(rig.give("b", "2").unwrap(), Answer::Output { remaining: 1, .. }));
+    assert!(matches!(rig.give("b", "2").unwrap(), Ack::Output { remaining: 1, .. }));
     assert_eq!((rig.prompts.len(), rig.session.state.status()), (1, SessionStatus::Waiting));
     rig.give("a", "1").unwrap();
     assert_eq!((rig.prompts.len(), rig.session.state.status()), (2, SessionStatus::Running));
@@ -83,7 +83,7 @@ fn answers_that_do_not_fit_change_nothing() {
     rig.give("a", "1").unwrap();
     assert!(matches!(
         rig.give("a", "1").unwrap(),
-        Answer::Output { status: OutputStatus::Duplicate, remaining: 1, .. }
+        Ack::Output { status: OutputStatus::Duplicate, remaining: 1, .. }
     ));
     assert_eq!(rig.give("a", "2"), Err(Rejected::AlreadyResolved(CallId("a".into()))));
     assert_eq!(rig.give("nope", "1"), Err(Rejected::UnknownCall(CallId("nope".into()))));
@@ -96,7 +96,7 @@ fn an_interrupt_while_parked_closes_every_open_call_once() {
     let mut rig = parked();
     rig.give("a", "1").unwrap();
     rig.heard();
-    assert_eq!(rig.interrupt(), Answer::Interrupt(InterruptStatus::Interrupted));
+    assert_eq!(rig.interrupt(), Ack::Interrupt(InterruptStatus::Interrupted));
     assert_eq!(
         rig.heard(),
         [
@@ -107,7 +107,7 @@ fn an_interrupt_while_parked_closes_every_open_call_once() {
             "session.status idle",
         ]
     );
-    assert_eq!(rig.interrupt(), Answer::Interrupt(InterruptStatus::Idle));
+    assert_eq!(rig.interrupt(), Ack::Interrupt(InterruptStatus::Idle));
     rig.say("next");
     let told: Vec<&ContextLine> = rig.prompts[1].iter().filter(|line| line.body.contains("interrupted")).collect();
     assert_eq!(told.len(), 2, "the marker and the synthetic output");
@@ -133,7 +133,7 @@ fn an_interrupt_while_the_model_writes_keeps_the_text_and_drops_the_unfinished_c
 fn a_stale_interrupt_leaves_the_turn_alone() {
     let mut rig = parked();
     let other = Input::Interrupt { response_id: Some(ResponseId("resp_other".into())) };
-    assert_eq!(rig.step(other).unwrap(), Answer::Interrupt(InterruptStatus::Stale));
+    assert_eq!(rig.step(other).unwrap(), Ack::Interrupt(InterruptStatus::Stale));
     assert_eq!(rig.session.state.open_calls().len(), 2);
 }
 
@@ -363,7 +363,7 @@ fn nothing_that_anybody_writes_breaks_a_line() {
 fn one_call_can_be_cancelled_and_the_turn_goes_on() {
     let mut rig = parked();
     let cancel = |id: &str| Input::Cancel(CallId(id.into()));
-    let answer = |id: &str, remaining| Ok(Answer::Cancelled { call_id: CallId(id.into()), remaining });
+    let answer = |id: &str, remaining| Ok(Ack::Cancelled { call_id: CallId(id.into()), remaining });
     assert_eq!(rig.step(cancel("nope")), Err(Rejected::UnknownCall(CallId("nope".into()))));
     assert_eq!(rig.step(cancel("a")), answer("a", 1));
     assert_eq!(
@@ -381,9 +381,10 @@ fn one_call_can_be_cancelled_and_the_turn_goes_on() {
 #[test]
 fn an_output_may_say_that_the_tool_failed() {
     let mut rig = parked();
-    let given = |is_error| Input::Output(Given { call_id: CallId("a".into()), output: json!("no"), is_error });
+    let given =
+        |is_error| Input::Output(ToolOutput { call_id: CallId("a".into()), output: json!("no"), is_error });
     rig.step(given(true)).unwrap();
-    assert!(matches!(rig.step(given(true)), Ok(Answer::Output { status: OutputStatus::Duplicate, .. })));
+    assert!(matches!(rig.step(given(true)), Ok(Ack::Output { status: OutputStatus::Duplicate, .. })));
     assert_eq!(rig.step(given(false)), Err(Rejected::AlreadyResolved(CallId("a".into()))));
     let shown = rig.seen.iter().map(data).find(|data| data["item"]["type"] == "function_call_output").unwrap();
     assert_eq!((&shown["item"]["output"], &shown["item"]["is_error"]), (&json!("no"), &json!(true)));

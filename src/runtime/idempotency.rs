@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::rows::{Database, Row, Sql, number, text};
-use crate::api::{Error, KEPT, Key, Remembered, Reply};
+use super::sql::{Database, Row, Sql, number, text};
+use crate::api::{Error, Key, REPLY_TTL, Remembered, Reply};
 use crate::json;
 use crate::session::{Seconds, Unreadable};
 
@@ -14,12 +14,12 @@ const SCHEMA: &str = "
 
 /// The table. It is made with the first answer: most objects never keep one.
 #[derive(Clone)]
-pub struct Answers<D = Sql> {
+pub struct Replies<D = Sql> {
     sql: D,
     made: Rc<Cell<bool>>,
 }
 
-impl<D: Database> Answers<D> {
+impl<D: Database> Replies<D> {
     /// Over the object's SQL.
     pub fn new(sql: D) -> Self {
         Self { sql, made: Rc::default() }
@@ -83,8 +83,8 @@ impl<D: Database> Answers<D> {
         if !self.any()? {
             return Ok(None);
         }
-        self.sql.run("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(KEPT))])?;
+        self.sql.run("DELETE FROM answer WHERE at <= ?", vec![number(now.0.saturating_sub(REPLY_TTL))])?;
         let mut oldest = self.sql.query("SELECT MIN(at) FROM answer", Vec::new())?;
-        Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(KEPT)))
+        Ok(oldest.first_mut().and_then(Row::number).map(|at| Seconds(at).after(REPLY_TTL)))
     }
 }

@@ -9,9 +9,9 @@ use web_sys::Response;
 use worker::{Delay, WebsocketEvent};
 
 use super::bridge;
-use super::http::{self, Request, Stamp};
-use super::object::Object;
+use super::http::{self, Request, ResponseContext};
 use super::router::internal;
+use super::stub::Object;
 use crate::api::Error;
 use crate::json;
 
@@ -22,7 +22,7 @@ struct Page {
 }
 
 /// Answers the request.
-pub async fn events(object: &Object, req: &Request, stamp: &Stamp) -> Result<Response, Error> {
+pub async fn events(object: &Object, req: &Request, context: &ResponseContext) -> Result<Response, Error> {
     let wait = req.query().events()?.wait;
     let answer = object.pass(req).await?;
     if wait == 0 || answer.status() != 200 || req.method == "HEAD" {
@@ -33,7 +33,7 @@ pub async fn events(object: &Object, req: &Request, stamp: &Stamp) -> Result<Res
     if page.data.is_empty() && something_happens(object, &page.cursor, wait).await? {
         return object.pass(req).await;
     }
-    stamp.respond_json(text).map(Into::into)
+    context.respond_json(text).map(Into::into)
 }
 
 /// Waits until there is an event after `cursor`, or the time is up.

@@ -18,9 +18,9 @@ use worker::wasm_bindgen_futures::spawn_local;
 use worker::{ResponseBuilder, WebSocket, WebSocketPair};
 
 use super::bridge::{self, Bridge, Listeners, Requests, Sink};
-use super::http::{self, Request, Stamp};
-use super::object::Object;
+use super::http::{self, Request, ResponseContext};
 use super::router::internal;
+use super::stub::Object;
 use super::{clock, js};
 use crate::api::{self, Code, End, Error, MAX_ACK, MAX_BODY, Window};
 use crate::config::Config;
@@ -33,7 +33,12 @@ const INBOX: usize = MAX_BODY;
 const MESSAGE: usize = 256;
 
 /// Answers the request.
-pub async fn socket(mut object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
+pub async fn socket(
+    mut object: Object,
+    req: &Request,
+    config: &Config,
+    context: &ResponseContext,
+) -> Result<Response, Error> {
     if req.header("upgrade").is_none_or(|upgrade| !upgrade.eq_ignore_ascii_case("websocket")) {
         return Err(Error::new(Code::InvalidInput, "this route is a WebSocket: send Upgrade: websocket"));
     }
@@ -55,7 +60,7 @@ pub async fn socket(mut object: Object, req: &Request, config: &Config, stamp: &
     let bridge = Bridge::new(requests, Messages { client, _alive: alive }, cursor.as_deref(), config.heartbeat);
     let stopped = stopped.into_future().map(|(end, _)| end.unwrap_or(End::ClientGone));
     spawn_local(bridge.run(first, stopped.boxed_local().fuse()).boxed_local());
-    let headers = stamp.headers(&[]).map_err(internal)?;
+    let headers = context.headers(&[]).map_err(internal)?;
     let answer = ResponseBuilder::new().with_status(101).with_headers(headers).with_websocket(pair.client);
     Ok(answer.empty().into())
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 use worker::Delay;
 
 use super::driver::{Driver, Live};
-use super::object::{Ask, Object};
+use super::stub::{Object, Purpose};
 use super::{clock, http};
-use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, Tenant, Told};
+use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, SummaryUpdate, Tenant};
 use crate::session::{SessionId, SessionStatus};
 
 /// A turn that is over sooner is not listed as running.
-const PATIENCE: u64 = 2000;
+const RUNNING_DELAY: u64 = 2000;
 /// The least time, in milliseconds, from one telling to the next. A tenant's sessions share one directory: it must not be
 /// asked as often as they are.
 const INTERVAL: u64 = 1000;
@@ -25,7 +25,7 @@ pub const AGAIN: u64 = 30;
 
 /// What the directory knows of the session.
 #[derive(Default)]
-pub struct Listing {
+pub struct DirectorySync {
     /// The version that this instance knows it to have.
     told: Option<u64>,
     /// Whether storage says that it has ever had one.
@@ -40,7 +40,7 @@ pub struct Listing {
     pub inherits: bool,
 }
 
-impl Listing {
+impl DirectorySync {
     /// As storage has it.
     pub fn stored(known: bool) -> Self {
         Self { known, ..Self::default() }
@@ -49,14 +49,14 @@ impl Listing {
 
 impl Driver {
     /// Sees to it that the directory hears of what changed.
-    pub fn tell(self: &Rc<Self>, live: &mut Live) {
+    pub fn schedule_sync(self: &Rc<Self>, live: &mut Live) {
         let rests = live.session.state.status() != SessionStatus::Running;
         let paced = live.listing.told_at.saturating_add(INTERVAL);
-        self.tell_at(live, if rests { paced } else { clock::millis().saturating_add(PATIENCE) });
+        self.schedule_sync_at(live, if rests { paced } else { clock::millis().saturating_add(RUNNING_DELAY) });
     }
 
     /// The same, at a time of its own.
-    pub fn tell_at(self: &Rc<Self>, live: &mut Live, due: u64) {
+    pub fn schedule_sync_at(self: &Rc<Self>, live: &mut Live, due: u64) {
         let now = clock::millis();
         let due = due.max(now);
         let listing = &mut live.listing;
@@ -72,14 +72,14 @@ impl Driver {
             }
             let awaited = driver.live.borrow().as_ref().is_some_and(|live| live.listing.due == Some(due));
             if awaited {
-                driver.tell_now(None).await;
+                driver.sync(None).await;
             }
         });
     }
 
     /// Tells the directory. Whether it heard.
-    pub async fn tell_now(self: &Rc<Self>, agent: Option<Agent>) -> bool {
-        let Some((told, version)) = self.untold(agent) else { return true };
+    pub async fn sync(self: &Rc<Self>, agent: Option<Agent>) -> bool {
+        let Some((told, version)) = self.pending_update(agent) else { return true };
         let answer = self.send(&told).await;
         let mut slot = self.live.borrow_mut();
         let Some(live) = slot.as_mut() else { return true };
@@ -89,7 +89,7 @@ impl Driver {
             Ok(()) => {
                 live.listing.told = Some(version);
                 if Summary::version_of(&live.info, &live.session) != version {
-                    self.tell(live);
+                    self.schedule_sync(live);
                 }
                 true
             }
@@ -102,22 +102,22 @@ impl Driver {
     }
 
     /// What the directory does not know yet, and its version. From here on it is being told.
-    fn untold(&self, agent: Option<Agent>) -> Option<(Told, u64)> {
+    fn pending_update(&self, agent: Option<Agent>) -> Option<(SummaryUpdate, u64)> {
         let mut slot = self.live.borrow_mut();
         let live = slot.as_mut()?;
         live.listing.due = None;
         let summary = Summary::of(&live.info, &live.session);
         let version = summary.version;
-        let Listing { told, known, inherits, .. } = live.listing;
+        let DirectorySync { told, known, inherits, .. } = live.listing;
         if live.listing.telling || told == Some(version) {
             return None;
         }
         live.listing.telling = true;
-        Some((Told { summary, new: !known && told.is_none(), inherits, agent }, version))
+        Some((SummaryUpdate { summary, new: !known && told.is_none(), inherits, agent }, version))
     }
 
-    async fn send(&self, told: &Told) -> Result<(), Error> {
-        let directory = Object::directory(&self.env, &self.live()?.info.tenant, Ask::Summary);
+    async fn send(&self, told: &SummaryUpdate) -> Result<(), Error> {
+        let directory = Object::directory(&self.env, &self.live()?.info.tenant, Purpose::Summary);
         let body = serde_json::to_string(told).map_err(super::router::internal)?;
         let answer = directory.post(body).await?;
         if answer.status() == 200 { Ok(()) } else { Err(Error::relayed(answer.status(), "")) }
@@ -130,7 +130,7 @@ impl Driver {
             self.arm(Some(clock::now().after(AGAIN))); // what is being told may be lost, and this alarm is used up
             return Ok(());
         }
-        if !self.tell_now(None).await {
+        if !self.sync(None).await {
             return Ok(());
         }
         let mut slot = self.live.borrow_mut();
@@ -142,7 +142,7 @@ impl Driver {
 
     /// Takes the session from the list. An answer that the directory keeps outlives the session.
     pub async fn unlist(&self, id: &SessionId, info: &SessionInfo, keys: &[Key]) -> Result<(), Error> {
-        let ask = Ask::Unlist { session: id.clone(), keyed: info.keyed };
+        let ask = Purpose::Unlist { session: id.clone(), keyed: info.keyed };
         let mut directory = Object::directory(&self.env, &info.tenant, ask);
         directory.about.key = keys.first().map(|key| key.given().to_string());
         let answer = directory.get().await?;
@@ -153,8 +153,8 @@ impl Driver {
     }
 
     /// What was answered when the session was deleted under this very key.
-    pub async fn goodbye(&self, id: &SessionId, tenant: &Tenant, key: &str) -> Result<Reply, Error> {
-        let mut directory = Object::directory(&self.env, tenant, Ask::Deleted(id.clone()));
+    pub async fn replayed_delete(&self, id: &SessionId, tenant: &Tenant, key: &str) -> Result<Reply, Error> {
+        let mut directory = Object::directory(&self.env, tenant, Purpose::Deleted(id.clone()));
         directory.about.key = Some(key.to_string());
         let answer = directory.get().await?;
         if answer.status() != 200 {
@@ -166,7 +166,7 @@ impl Driver {
 
     /// Whether a session of that id, which follows from a key, was deleted lately.
     pub async fn was_deleted(&self, id: &SessionId, tenant: &Tenant) -> Result<bool, Error> {
-        let answer = Object::directory(&self.env, tenant, Ask::WasDeleted(id.clone())).get().await?;
+        let answer = Object::directory(&self.env, tenant, Purpose::WasDeleted(id.clone())).get().await?;
         match answer.status() {
             200 => Ok(true),
             404 => Ok(false),

@@ -18,9 +18,9 @@ use super::js::{self, Chunks};
 use super::pages::{CONTEXT, NoContext};
 use super::request::Handle;
 use super::{ai, clock, router};
-use crate::config::{Config, Patience};
+use crate::config::{Config, Timeouts};
 use crate::json;
-use crate::provider::{self, Ask, Play, Prompt, Provider, Script, WireRequest, failure};
+use crate::provider::{self, ModelCall, Play, Prompt, Provider, Script, WireRequest, failure};
 use crate::session::{Failure, Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
 /// The most of an error answer that is read, in bytes.
@@ -40,8 +40,8 @@ const ANSWER_BODY: usize = 64 * 1024 * 1024;
 const NO_BINDING: &str = "this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml";
 
 /// How the model will be asked.
-enum Way {
-    Asked(Ask, Box<dyn provider::Decoder>),
+enum Plan {
+    Asked(ModelCall, Box<dyn provider::Decoder>),
     Scripted(Result<Vec<ModelEvent>, ModelFailure>, Duration),
 }
 
@@ -59,15 +59,15 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
             return fail(&driver, at, failure::unreachable("the transcript could not be read"));
         }
     };
-    let Patience { first_byte, idle, total } = config.patience;
+    let Timeouts { first_byte, idle, total } = config.timeouts;
     let silence = Silence::new(match way {
-        Way::Asked(..) => first_byte,
-        Way::Scripted(..) => Duration::MAX,
+        Plan::Asked(..) => first_byte,
+        Plan::Scripted(..) => Duration::MAX,
     });
     let answered = async {
         match way {
-            Way::Asked(asked, decoder) => ask(&driver, at, asked, decoder, &silence, idle).await,
-            Way::Scripted(script, pause) => play(&driver, at, script, pause).await,
+            Plan::Asked(asked, decoder) => ask(&driver, at, asked, decoder, &silence, idle).await,
+            Plan::Scripted(script, pause) => play(&driver, at, script, pause).await,
         }
     };
     let result = {
@@ -85,14 +85,14 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
 }
 
 /// Builds the request from the transcript. `None`: the session has moved on.
-fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unreadable>> {
+fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Plan, Unreadable>> {
     driver.with_request(at, |live, _| {
         let state = &live.session.state;
         let Phase::Sampling { turn, .. } = &state.phase else { return Err(Unreadable::Missing(at)) };
         let context = match driver.store.context() {
             Ok(context) => context,
             Err(NoContext::Unreadable(e)) => return Err(e),
-            Err(NoContext::TooLarge(size)) => return Ok(Way::Scripted(Err(too_long(size)), Duration::ZERO)),
+            Err(NoContext::TooLarge(size)) => return Ok(Plan::Scripted(Err(too_long(size)), Duration::ZERO)),
         };
         let agent = &live.info.agent;
         // The newest definition of a tool counts.
@@ -107,15 +107,15 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unre
         if let Some(own) = message.settings.and_then(|settings| json::take(settings).ok()) {
             sampling = sampling.with(&own);
         }
-        if turn.rounds > 0 {
+        if turn.model_calls > 0 {
             sampling = sampling.later();
         }
         if let Err(error) = config.check_policy(agent.provider.as_ref()) {
-            return Ok(Way::Scripted(Err(failure::unconfigured(&error.message)), Duration::ZERO));
+            return Ok(Plan::Scripted(Err(failure::unconfigured(&error.message)), Duration::ZERO));
         }
         let (provider, model) = match config.provider(agent.provider.as_ref(), &turn.head.model) {
             Ok(found) => found,
-            Err(why) => return Ok(Way::Scripted(Err(failure::unconfigured(&why)), Duration::ZERO)),
+            Err(why) => return Ok(Plan::Scripted(Err(failure::unconfigured(&why)), Duration::ZERO)),
         };
         let prompt = Prompt {
             model,
@@ -127,11 +127,11 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Way, Unre
         Ok(match provider {
             Provider::Scripted(Play { script, delta_ms }) => {
                 let script = Script { lines: script, played: state.requests };
-                Way::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
+                Plan::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
             }
             other => match other.ask(&prompt) {
-                Some((ask, decoder)) => Way::Asked(ask, decoder),
-                None => Way::Scripted(Err(failure::unconfigured("it has no address")), Duration::ZERO),
+                Some((ask, decoder)) => Plan::Asked(ask, decoder),
+                None => Plan::Scripted(Err(failure::unconfigured("it has no address")), Duration::ZERO),
             },
         })
     })
@@ -193,7 +193,7 @@ impl Silence {
 async fn ask(
     driver: &Rc<Driver>,
     at: Seq,
-    asked: Ask,
+    asked: ModelCall,
     mut decoder: Box<dyn provider::Decoder>,
     silence: &Silence,
     idle: Duration,
@@ -201,8 +201,8 @@ async fn ask(
     let Some(handle) = driver.with_request(at, |_, request| request.handle()).flatten() else { return Ok(()) };
     let unreachable = |e: JsValue| failure::unreachable(&js::message(&e));
     let answer = match asked {
-        Ask::Http(wire) => send(wire, &handle.signal).await.map_err(unreachable)?,
-        Ask::Binding(run) => {
+        ModelCall::Http(wire) => send(wire, &handle.signal).await.map_err(unreachable)?,
+        ModelCall::Binding(run) => {
             let binding = ai::binding(&driver.env).ok_or_else(|| failure::unconfigured(NO_BINDING))?;
             ai::run(&binding, run).await.map_err(unreachable)?
         }
@@ -231,7 +231,7 @@ async fn ask(
                 if end.is_ok() {
                     handle.ended();
                 }
-                tell(driver, at, decoder.finish()?);
+                feed(driver, at, decoder.finish()?);
                 return Ok(());
             }
         };
@@ -239,7 +239,7 @@ async fn ask(
         if size > ANSWER_BODY {
             return Err(failure::too_much(ANSWER_BODY));
         }
-        if !tell(driver, at, decoder.push(&bytes)?) {
+        if !feed(driver, at, decoder.push(&bytes)?) {
             if !handle.signal.aborted() {
                 rest(body, &handle).await;
             }
@@ -281,19 +281,19 @@ async fn play(
     let mut batch = Vec::new();
     for event in script? {
         if matches!(event, ModelEvent::Text { .. }) && !pause.is_zero() {
-            if !tell(driver, at, std::mem::take(&mut batch)) {
+            if !feed(driver, at, std::mem::take(&mut batch)) {
                 return Ok(());
             }
             Delay::from(pause).await;
         }
         batch.push(event);
     }
-    tell(driver, at, batch);
+    feed(driver, at, batch);
     Ok(())
 }
 
 /// Tells the session what the model said. Whether it wants to hear more.
-fn tell(driver: &Rc<Driver>, at: Seq, events: Vec<ModelEvent>) -> bool {
+fn feed(driver: &Rc<Driver>, at: Seq, events: Vec<ModelEvent>) -> bool {
     if !events.is_empty()
         && let Err(error) = driver.perform(Input::Model { at, events })
     {

@@ -123,7 +123,7 @@ impl Driver {
         if let Some(n) = queue.position(|waiting| waiting.item_id.as_str() == id) {
             return Ok(Place::Queue(n));
         }
-        self.store.place_of(id)?.map(Place::Log).ok_or_else(|| Error {
+        self.store.seq_of(id)?.map(Place::Log).ok_or_else(|| Error {
             param: Some(param.into()),
             ..Error::new(Code::NotFound, format!("there is no item {id} in this session"))
         })

@@ -10,10 +10,10 @@ use worker::ResponseBuilder;
 use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
 
 use super::bridge::{self, Bridge, Requests, Sink};
-use super::http::{Request, Stamp};
+use super::http::{Request, ResponseContext};
 use super::js;
-use super::object::Object;
 use super::router::internal;
+use super::stub::Object;
 use crate::api::{End, Error};
 use crate::config::Config;
 use crate::session::SessionId;
@@ -64,7 +64,12 @@ extern "C" {
 }
 
 /// Answers the request.
-pub async fn stream(object: Object, req: &Request, config: &Config, stamp: &Stamp) -> Result<Response, Error> {
+pub async fn stream(
+    object: Object,
+    req: &Request,
+    config: &Config,
+    context: &ResponseContext,
+) -> Result<Response, Error> {
     let cursor = bridge::cursor(req)?;
     let requests = Requests::to(object);
     let first = requests.dial(cursor.as_deref()).await?;
@@ -75,7 +80,7 @@ pub async fn stream(object: Object, req: &Request, config: &Config, stamp: &Stam
     let gone = JsFuture::from(sink.writer.closed()).map(|_| End::ClientGone).boxed_local();
     let bridge = Bridge::new(requests, sink, cursor.as_deref(), config.heartbeat);
     spawn_local(bridge.run(first, gone.fuse()).boxed_local());
-    let headers = stamp.headers(&[
+    let headers = context.headers(&[
         ("content-type", "text/event-stream; charset=utf-8"),
         ("cache-control", "no-cache, no-transform"),
         ("x-accel-buffering", "no"),

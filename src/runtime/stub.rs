@@ -7,14 +7,14 @@ use web_sys::Response;
 use worker::Env;
 use worker::wasm_bindgen_futures::JsFuture;
 
-use super::http::{Request, Stamp};
+use super::http::{Request, ResponseContext};
 use super::router::internal;
 use super::{clock, js};
 use crate::api::{Claims, Code, Error, Tenant};
 use crate::json;
 use crate::session::{AgentId, Seconds, Seq, SessionId};
 
-/// The header in which an object is told what `Forwarded` says.
+/// The header in which an object is told what `CallContext` says.
 const FORWARDED: &str = "x-layby-forwarded";
 
 /// How an object is asked, without the body.
@@ -35,13 +35,13 @@ struct Headers {
 /// What an object is told of a request beside its body. Every field that decides something is required: an object refuses a
 /// request that does not say who asks and for what.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Forwarded {
+pub struct CallContext {
     /// The tenant that the object belongs to.
     pub tenant: Tenant,
     /// The session that the object is; none for a directory.
     pub session: Option<SessionId>,
     /// What is asked for, and by whom.
-    pub ask: Ask,
+    pub ask: Purpose,
     /// The request's id.
     pub request_id: String,
     /// The client's `Idempotency-Key`.
@@ -56,7 +56,7 @@ pub struct Forwarded {
 /// text that somebody wrote can turn a client's request into one of these.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
+pub enum Purpose {
     /// A client's request: its method and path say what.
     Client(Caller),
     /// A new session's object: become the session in the body, a `NewSession`.
@@ -110,7 +110,7 @@ pub struct LogQuery {
     pub up_to: Option<String>,
 }
 
-impl Forwarded {
+impl CallContext {
     /// What a request that came to an object says.
     pub fn of(req: &Request) -> worker::Result<Self> {
         let text = req.header(FORWARDED).unwrap_or_default();
@@ -118,8 +118,12 @@ impl Forwarded {
     }
 
     /// What the answer has to say of the request.
-    pub fn stamp(&self) -> Stamp {
-        Stamp { request_id: self.request_id.clone(), reader: self.reader.clone(), began: clock::millis() }
+    pub fn response_context(&self) -> ResponseContext {
+        ResponseContext {
+            request_id: self.request_id.clone(),
+            reader: self.reader.clone(),
+            began: clock::millis(),
+        }
     }
 }
 
@@ -146,32 +150,32 @@ pub struct Object {
     /// Where the object is to be placed.
     pub hint: Option<String>,
     /// What it is told.
-    pub about: Forwarded,
+    pub about: CallContext,
 }
 
 impl Object {
     /// The object of a session.
-    pub fn session(env: &Env, tenant: &Tenant, session: SessionId, ask: Ask) -> Self {
+    pub fn session(env: &Env, tenant: &Tenant, session: SessionId, ask: Purpose) -> Self {
         Self::of(env, tenant, Some(session), ask)
     }
 
     /// The directory of a tenant.
-    pub fn directory(env: &Env, tenant: &Tenant, ask: Ask) -> Self {
+    pub fn directory(env: &Env, tenant: &Tenant, ask: Purpose) -> Self {
         Self::of(env, tenant, None, ask)
     }
 
-    fn of(env: &Env, tenant: &Tenant, session: Option<SessionId>, ask: Ask) -> Self {
+    fn of(env: &Env, tenant: &Tenant, session: Option<SessionId>, ask: Purpose) -> Self {
         let request_id = String::new();
-        let about = Forwarded { tenant: tenant.clone(), session, ask, request_id, key: None, reader: None };
+        let about = CallContext { tenant: tenant.clone(), session, ask, request_id, key: None, reader: None };
         Self { env: env.clone(), hint: None, about }
     }
 
     /// The same, on behalf of a client's request.
     #[must_use]
-    pub fn asked(mut self, req: &Request, stamp: &Stamp) -> Self {
+    pub fn asked(mut self, req: &Request, context: &ResponseContext) -> Self {
         self.about.key = req.key();
-        self.about.request_id.clone_from(&stamp.request_id);
-        self.about.reader.clone_from(&stamp.reader);
+        self.about.request_id.clone_from(&context.request_id);
+        self.about.reader.clone_from(&context.reader);
         self
     }
 
@@ -206,7 +210,7 @@ impl Object {
 
     /// When the token of the client that this object is asked for expires. Worth nothing before the object has accepted it.
     pub fn expires_at(&self) -> Option<Seconds> {
-        let Ask::Client(Caller::Token { token, .. }) = &self.about.ask else { return None };
+        let Purpose::Client(Caller::Token { token, .. }) = &self.about.ask else { return None };
         Claims::unchecked(token).ok().map(|claims| claims.expires_at)
     }
 
@@ -225,7 +229,7 @@ impl Object {
             if let Some(body) = body {
                 js_sys::Reflect::set(&init, &"body".into(), &body)?;
             }
-            let Forwarded { tenant, session, .. } = &self.about;
+            let CallContext { tenant, session, .. } = &self.about;
             let (binding, name) = match session {
                 Some(session) => ("SESSION", format!("{tenant}/{session}")),
                 None => ("DIRECTORY", tenant.to_string()),
@@ -236,7 +240,7 @@ impl Object {
             JsFuture::from(stub.fetch(&format!("https://session{target}"), &init)?).await
         };
         asked.await.map(JsCast::unchecked_into).map_err(|e| {
-            let Forwarded { tenant, session, .. } = &self.about;
+            let CallContext { tenant, session, .. } = &self.about;
             let session = session.as_ref().map_or("directory", SessionId::as_str);
             worker::console_error!("{tenant}/{session} could not be reached: {}", js::message(&e));
             Error::new(Code::Overloaded, "the session's object could not be reached; try again")
