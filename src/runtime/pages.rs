@@ -78,7 +78,7 @@ impl<D: Database + Clone> Store<D> {
         let (test, order) = if descending { ("<", "DESC") } else { (">", "ASC") };
         let columns = columns(INLINE, held);
         let sql = format!(
-            "SELECT l.seq, CASE WHEN l.held > 0 THEN json_extract(l.entry, '$.turn.response_id') END, {columns}
+            "SELECT l.seq, CASE WHEN l.held > 0 THEN json_extract(l.entry, '$.started.turn.response_id') END, {columns}
              FROM log l LEFT JOIN log q ON q.seq = l.held
              WHERE l.listed = 1 AND l.seq {test} ? ORDER BY l.seq {order} LIMIT ?"
         );

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -92,23 +92,15 @@ pub struct Stored {
     pub listed: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Head {
     id: SessionId,
-    #[serde(flatten)]
     info: SessionInfo,
 }
 
 impl Head {
     fn of(id: &SessionId, info: &SessionInfo) -> Self {
         Self { id: id.clone(), info: info.clone() }
-    }
-}
-
-impl<'de> Deserialize<'de> for Head {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let mut of = json::Fields::deserialize(input)?;
-        Ok(Self { id: of.field("id")?, info: of.rest()? })
     }
 }
 
@@ -214,7 +206,8 @@ impl<D: Database + Clone> Store<D> {
 
     /// The status of the output that the call at a place got.
     pub fn output_status(&self, call: Seq, call_id: &CallId) -> Result<Option<Status>, Unreadable> {
-        let sql = "SELECT json_extract(entry, '$.item.status') FROM log
+        let sql = "SELECT COALESCE(json_extract(entry, '$.call_resolved.item.status'),
+            json_extract(entry, '$.seeded.item.status')) FROM log
             WHERE seq > ? AND call_id = ? AND part = 'output' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![number(call.0), text(call_id.as_str())])?;
         rows.first_mut().map(|row| kept(&format!("\"{}\"", row.text()))).transpose()
@@ -222,8 +215,8 @@ impl<D: Database + Clone> Store<D> {
 
     /// Where the record stands that ended a turn.
     pub fn end_of(&self, response_id: &str) -> Result<Option<Seq>, Unreadable> {
-        let sql = "SELECT seq FROM log WHERE part = 'control' AND json_extract(entry, '$.entry') = 'ended'
-            AND json_extract(entry, '$.turn.response_id') = ?";
+        let sql =
+            "SELECT seq FROM log WHERE part = 'control' AND json_extract(entry, '$.ended.turn.response_id') = ?";
         let mut rows = self.sql.query(sql, vec![text(response_id)])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }

@@ -1,13 +1,12 @@
 //! Entries: the durable records of a session's log.
 //!
 //! The log is append-only, and what the stream shows is derived from it (`event`), so a record says once what happened.
-//! Records are read by older and newer versions of this code at the same time: fields are only ever added, with a default.
+//! Records are read by older and newer versions of this code at the same time: fields are only ever added, with a default. They
+//! are externally tagged and not flattened, so that derived readers do it all and none can forget a variant.
 
-use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
 use super::{CallId, Item, ItemId, Kind, ResponseId, Seconds, Seq};
-use crate::json;
 
 /// A record and its place in the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +18,8 @@ pub struct Record {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "entry", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Entry {
     /// An item that the session was made with. Shows nothing.
     Seeded {
@@ -130,17 +129,16 @@ pub struct Message {
 }
 
 /// A turn's beginning.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// The turn.
     pub turn: TurnHead,
     /// The message that it answers.
-    #[serde(flatten)]
     pub source: Source,
 }
 
 /// Where the message of a turn is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// In this record.
@@ -348,54 +346,5 @@ impl Entry {
     /// The id of the record's item.
     pub fn item_id(&self) -> Option<&ItemId> {
         self.item().map(|item| &item.id)
-    }
-}
-
-impl<'de> Deserialize<'de> for Entry {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let (entry, mut of): (String, _) = json::tagged(input, "entry")?;
-        Ok(match entry.as_str() {
-            "seeded" => Entry::Seeded { item: of.field("item")? },
-            "queued" => Entry::Queued(of.rest()?),
-            "withdrawn" => Entry::Withdrawn { held: of.field("held")?, at: of.field("at")? },
-            "steered" => Entry::Steered { held: of.field("held")?, at: of.field("at")? },
-            "started" => Entry::Started(of.rest()?),
-            "output" => {
-                let (item, index) = (of.field("item")?, of.field("index")?);
-                Entry::Output { item, index, context: of.field("context")? }
-            }
-            "called" => {
-                let (calls, usage) = (of.field("calls")?, of.field("usage")?);
-                Entry::Called { calls, usage, at: of.field("at")? }
-            }
-            "call_resolved" => {
-                let (item, call, index) = (of.field("item")?, of.field("call")?, of.field("index")?);
-                Entry::CallResolved { item, call, index, resumes: of.field("resumes")? }
-            }
-            "note" => Entry::Note { item: of.field("item")? },
-            "dropped" => Entry::Dropped { at: of.field("at")? },
-            "retried" => {
-                let (attempt, restarts) = (of.field("attempt")?, of.field("restarts")?);
-                let (delay_seconds, error) = (of.field("delay_seconds")?, of.field("error")?);
-                Entry::Retried { attempt, restarts, delay_seconds, error, at: of.field("at")? }
-            }
-            "ended" => {
-                let (outcome, usage) = (of.field("outcome")?, of.field("usage")?);
-                Entry::Ended { outcome, usage, at: of.field("at")?, turn: of.field("turn")? }
-            }
-            other => return Err(D::Error::custom(format_args!("there is no entry {other}"))),
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Started {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let mut of = json::Fields::deserialize(input)?;
-        let source = match (of.field("message")?, of.field("queued")?) {
-            (Some(message), _) => Source::Message(message),
-            (None, Some(held)) => Source::Queued(held),
-            (None, None) => return Err(D::Error::missing_field("message")),
-        };
-        Ok(Self { turn: of.field("turn")?, source })
     }
 }

@@ -3,12 +3,10 @@
 //! An item's `body` is the JSON that a Responses API request carries for it, stored once and sent as it is. What the
 //! session itself needs to know of an item stands beside it in typed form, so the body is parsed only to show it.
 
-use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{CallId, ItemId, ResponseId, Seconds};
-use crate::json;
 
 /// Where an output's body says that it tells why the tool failed.
 pub const IS_ERROR: &str = "is_error";
@@ -20,7 +18,7 @@ const TRUNCATED: &str = "truncated";
 pub const STREAMED: usize = 256 * 1024;
 
 /// One unit of the transcript.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// The item's id.
     pub id: ItemId,
@@ -31,7 +29,6 @@ pub struct Item {
     /// How complete it is.
     pub status: Status,
     /// What it is.
-    #[serde(flatten)]
     pub kind: Kind,
     /// The item as the model sees it: one JSON object in the form of a Responses API input item.
     #[serde(skip)]
@@ -39,8 +36,8 @@ pub struct Item {
 }
 
 /// What an item is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Text from the user or the assistant.
     Message {
@@ -237,32 +234,4 @@ pub fn output(call_id: &str, output: &Value, is_error: bool) -> String {
         body.insert(IS_ERROR.into(), true.into());
     }
     body.to_string()
-}
-
-impl<'de> Deserialize<'de> for Item {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let mut of = json::Fields::deserialize(input)?;
-        Ok(Self {
-            id: of.field("id")?,
-            response_id: of.field("response_id")?,
-            created_at: of.field("created_at")?,
-            status: of.field("status")?,
-            kind: of.rest()?,
-            body: String::new(),
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Kind {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let (kind, mut of): (String, _) = json::tagged(input, "type")?;
-        Ok(match kind.as_str() {
-            "message" => Kind::Message { role: of.field("role")? },
-            "reasoning" => Kind::Reasoning,
-            "function_call" => Kind::FunctionCall { call_id: of.field("call_id")?, name: of.field("name")? },
-            "function_call_output" => Kind::FunctionCallOutput { call_id: of.field("call_id")? },
-            "error" => Kind::Error,
-            other => return Err(D::Error::custom(format_args!("there is no item of the type {other}"))),
-        })
-    }
 }

@@ -6,12 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Failure, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
 use super::{Item, ItemId, ResponseId, Seconds, Seq};
-use crate::json;
 
 /// How many places of the log a model request reserves for its output items. Items get their place, and with it the
 /// cursors of their deltas, when they open; other records that come meanwhile go above the block.
@@ -41,8 +39,8 @@ pub struct State {
 }
 
 /// What a session is doing.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "phase", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Nothing.
     Idle,
@@ -361,23 +359,4 @@ fn timeouts(tools: &[Tool]) -> BTreeMap<String, u64> {
 
 fn names(tools: &[Tool]) -> Vec<String> {
     tools.iter().map(|tool| tool.name.clone()).collect()
-}
-
-impl<'de> Deserialize<'de> for Phase {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let (phase, mut of): (String, _) = json::tagged(input, "phase")?;
-        Ok(match phase.as_str() {
-            "idle" => Phase::Idle,
-            "sampling" => Phase::Sampling {
-                turn: of.field("turn")?,
-                attempt: of.field("attempt")?,
-                restarts: of.field("restarts")?,
-                at: of.field("at")?,
-                since: of.field("since")?,
-                wait: of.field("wait")?,
-            },
-            "parked" => Phase::Parked { turn: of.field("turn")?, calls: of.field("calls")? },
-            other => return Err(D::Error::custom(format_args!("there is no phase {other}"))),
-        })
-    }
 }
