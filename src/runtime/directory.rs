@@ -11,17 +11,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use worker::{DurableObject, Env, Response, State, durable_object};
 
-use super::clock;
-use super::http::Request;
-use super::idempotency::Replies;
-use super::router::{config, internal};
-use super::sql::{Database, Row, Sql, number, text};
-use super::stub::{CallContext, Caller, Purpose};
 use crate::api::{
     self, AgentRecord, Code, Error, Key, Method, PageQuery, REPLY_TTL, Reply, Route, SessionsQuery, Summary,
     SummaryUpdate, list_page,
 };
 use crate::json;
+use crate::runtime::platform::clock;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::Request;
+use crate::runtime::platform::settings::config;
+use crate::runtime::storage::idempotency::Replies;
+use crate::runtime::storage::sql::{Database, Row, Sql, number, text};
+use crate::runtime::wire::{CallContext, Caller, Purpose};
 use crate::session::{AgentId, Mint, SessionId, Unreadable, Usage};
 
 const SCHEMA: &str = "

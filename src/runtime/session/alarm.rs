@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::directory_sync::AGAIN;
 use super::driver::Driver;
-use super::store::Stored;
-use super::stub::{Object, Purpose};
-use super::{clock, router};
 use crate::api::Error;
+use crate::runtime::platform::{clock, fault};
+use crate::runtime::storage::store::Stored;
+use crate::runtime::wire::{Object, Purpose};
 use crate::session::{Input, Phase, Seconds};
 
 /// How often a copy is looked after, in seconds.
@@ -100,7 +100,7 @@ impl Driver {
             self.arm(Some(clock::now().after(COPY_SECONDS)));
             return Ok(());
         }
-        self.state.storage().delete_all().await.map_err(router::internal)?;
+        self.state.storage().delete_all().await.map_err(fault::internal)?;
         self.store.erased();
         Ok(())
     }

@@ -10,12 +10,12 @@ use worker::ResponseBuilder;
 use worker::wasm_bindgen_futures::{JsFuture, spawn_local};
 
 use super::bridge::{self, Bridge, Requests, Sink};
-use super::http::{Request, ResponseContext};
-use super::js;
-use super::router::internal;
-use super::stub::Object;
 use crate::api::{End, Error};
 use crate::config::Config;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::{Request, ResponseContext};
+use crate::runtime::platform::js;
+use crate::runtime::wire::Object;
 use crate::session::SessionId;
 use crate::sse;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::driver::{Driver, Live, batch};
-use super::store::Store;
 use crate::api::{self, Access, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
+use crate::runtime::storage::store::Store;
 use crate::session::{
     CallId, Cursor, Item, Kind, Log, Malformed, Seq, Session, SessionStatus, Status, Unreadable,
 };

@@ -12,13 +12,14 @@ use worker::{
 };
 
 use super::driver::Driver;
-use super::http::{Request, ResponseContext};
-use super::router::{NewSession, internal};
-use super::stub::{CallContext, Caller, Purpose};
-use super::{clock, router};
 use crate::api::{self, Access, Error, Key, Method, Query, Reply, Route, SessionInfo};
 use crate::json;
 use crate::provider::Sampling;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::{Request, ResponseContext};
+use crate::runtime::platform::{clock, settings};
+use crate::runtime::wire::NewSession;
+use crate::runtime::wire::{CallContext, Caller, Purpose};
 use crate::session::{CallId, Input, ItemId, SessionId};
 
 /// The object.
@@ -130,7 +131,7 @@ impl Session {
         }
         driver.resume()?;
         if method == Method::Get {
-            driver.count_read(&access, &*router::config(&self.env)?)?;
+            driver.count_read(&access, &*settings::config(&self.env)?)?;
         }
         let body = req.body_of(method).await?;
         match (&route, method) {
@@ -147,7 +148,7 @@ impl Session {
 
     /// `POST …/events`.
     fn event(&self, body: &str, key: Option<&str>, access: &Access) -> Result<Reply, Error> {
-        let (driver, config) = (&self.driver, router::config(&self.env)?);
+        let (driver, config) = (&self.driver, settings::config(&self.env)?);
         let command = api::command(body)?;
         let tool = match (&command.input, access) {
             (Input::Output(given), Access::Token(_)) => driver.tool_of(given.call_id.as_str())?,
@@ -222,7 +223,7 @@ impl Session {
             return Ok(again);
         }
         let mut new = api::create(&body)?;
-        let config = router::config(&self.env)?;
+        let config = settings::config(&self.env)?;
         let (agent_id, agent, inline) = match agent {
             Some(known) => {
                 let inline = bundled.then(|| known.agent.clone());

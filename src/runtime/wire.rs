@@ -1,4 +1,5 @@
-//! Objects seen from outside: how the worker asks a session's or a tenant's, and how they ask each other.
+//! What the worker and the objects say to each other, and how one asks another. Only this file knows the form: the header that
+//! goes along with every request, the bodies that are not a client's, and the messages of a subscriber's socket.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -7,15 +8,31 @@ use web_sys::Response;
 use worker::Env;
 use worker::wasm_bindgen_futures::JsFuture;
 
-use super::http::{Request, ResponseContext};
-use super::router::internal;
-use super::{clock, js};
-use crate::api::{Claims, Code, Error, Tenant};
+use crate::api::{AgentRecord, Claims, Code, Error, Tenant};
 use crate::json;
+use crate::runtime::platform::clock;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::{Request, ResponseContext};
+use crate::runtime::platform::js;
 use crate::session::{AgentId, Seconds, Seq, SessionId};
 
 /// The header in which an object is told what `CallContext` says.
 const FORWARDED: &str = "x-layby-forwarded";
+
+/// What an object sends to its subscribers when the session is gone. Any other message is a line with the position after
+/// it, then frames of the stream.
+pub const END: &str = "!end";
+
+/// What the object of a new session is told.
+#[derive(Serialize, Deserialize)]
+pub struct NewSession {
+    /// What was posted.
+    pub body: String,
+    /// The agent that was meant by its id, or that came as a bundle.
+    pub agent: Option<AgentRecord>,
+    /// Whether it came as a bundle.
+    pub bundled: bool,
+}
 
 /// How an object is asked, without the body.
 #[derive(Serialize)]

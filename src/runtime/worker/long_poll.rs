@@ -9,11 +9,11 @@ use web_sys::Response;
 use worker::{Delay, WebsocketEvent};
 
 use super::bridge;
-use super::http::{self, Request, ResponseContext};
-use super::router::internal;
-use super::stub::Object;
 use crate::api::Error;
 use crate::json;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::{self, Request, ResponseContext};
+use crate::runtime::wire::Object;
 
 #[derive(Deserialize)]
 struct Page {

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::alarm::COPY_SECONDS;
 use super::driver::Driver;
-use super::router::internal;
-use super::stub::{LogQuery, Object, Purpose};
-use super::{clock, http};
 use crate::api::{self, Code, Error, Key, Reply, SessionInfo, Tenant};
 use crate::json;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::{clock, http};
+use crate::runtime::wire::{LogQuery, Object, Purpose};
 use crate::session::{Entry, Input, Log, Record, Seq, SessionId, State};
 
 /// The most that one page holds, in bytes. One record may go beyond it.

@@ -7,7 +7,7 @@ use rusqlite::types::{ToSqlOutput, Value as Sqlite, ValueRef};
 use rusqlite::{Connection, Error, params_from_iter};
 use serde_json::Value;
 
-use crate::runtime::sql::{COLUMN, Database, ROW, Row};
+use crate::runtime::storage::sql::{COLUMN, Database, ROW, Row};
 use crate::session::Unreadable;
 
 /// The database. Clones share it.

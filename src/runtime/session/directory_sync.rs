@@ -10,9 +10,9 @@ use std::time::Duration;
 use worker::Delay;
 
 use super::driver::{Driver, Live};
-use super::stub::{Object, Purpose};
-use super::{clock, http};
 use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, SummaryUpdate, Tenant};
+use crate::runtime::platform::{clock, http};
+use crate::runtime::wire::{Object, Purpose};
 use crate::session::{SessionId, SessionStatus};
 
 /// A turn that is over sooner is not listed as running.
@@ -118,7 +118,7 @@ impl Driver {
 
     async fn send(&self, told: &SummaryUpdate) -> Result<(), Error> {
         let directory = Object::directory(&self.env, &self.live()?.info.tenant, Purpose::Summary);
-        let body = serde_json::to_string(told).map_err(super::router::internal)?;
+        let body = serde_json::to_string(told).map_err(crate::runtime::platform::fault::internal)?;
         let answer = directory.post(body).await?;
         if answer.status() == 200 { Ok(()) } else { Err(Error::relayed(answer.status(), "")) }
     }

@@ -1,20 +1,21 @@
 //! The stateless worker: finds out who asks and about what, and hands the request to the session's object.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use web_sys::Response;
 use worker::{Context, Env, FormEntry, event};
 
-use super::http::{self, REQUEST_ID, Request, ResponseContext};
-use super::stub::{Caller, Object, Purpose};
-use super::{clock, long_poll, sse, websocket};
+use super::{long_poll, sse, websocket};
 use crate::api::{self, AgentRecord, Bucket, Claims, Code, Error, Method, Need, Rate, Reply, Route, Tenant};
 use crate::config::{Config, LogLevel};
 use crate::json;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::{self, REQUEST_ID, Request, ResponseContext};
+use crate::runtime::platform::{clock, settings};
+use crate::runtime::wire::{Caller, NewSession, Object, Purpose};
 use crate::session::{AgentId, Mint, SessionId};
 use crate::web;
 
@@ -25,7 +26,7 @@ async fn fetch(req: Request, env: Env, _: Context) -> worker::Result<Response> {
     let request_id = given.unwrap_or_else(|| format!("req_{}", clock::Ids.uuid()));
     let route = Route::parse(&req.method, req.path());
     let pattern = route.as_ref().map_or("", |(route, _)| route.pattern());
-    let config = config(&env);
+    let config = settings::config(&env);
     let origin = req.header("origin");
     let reader =
         origin.as_deref().and_then(|origin| Some(config.as_ref().ok()?.allowed_origin(origin)?.to_string()));
@@ -204,17 +205,6 @@ async fn tenants(
     Object::directory(env, tenant, Purpose::Client(Caller::Key)).asked(req, context).pass(req).await
 }
 
-/// What the object of a new session is told.
-#[derive(Serialize, Deserialize)]
-pub struct NewSession {
-    /// What was posted.
-    pub body: String,
-    /// The agent that was meant by its id, or that came as a bundle.
-    pub agent: Option<AgentRecord>,
-    /// Whether it came as a bundle.
-    pub bundled: bool,
-}
-
 /// A session whose agent comes as a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
 async fn create_bundled(
     req: &Request,
@@ -325,29 +315,6 @@ async fn fork(source: Object, req: &Request) -> Result<Response, Error> {
     copy.about.session = Some(session);
     copy.about.ask = Purpose::Fork(original);
     copy.post(body.into_text()).await
-}
-
-/// The deployment's settings, read once: they are the same for all that an isolate ever does.
-pub fn config(env: &Env) -> Result<Rc<Config>, Error> {
-    thread_local! {
-        static CONFIG: OnceCell<Rc<Config>> = const { OnceCell::new() };
-    }
-    if let Some(config) = CONFIG.with(|config| config.get().cloned()) {
-        return Ok(config);
-    }
-    // Secrets are bound like variables.
-    let read = Config::read(|name| env.var(name).ok().map(|value| value.to_string())).map_err(|bad| {
-        worker::console_error!("configuration: {bad}");
-        let message = format!("the deployment's setting {} is invalid; its log says why", bad.setting);
-        Error::new(Code::AuthNotConfigured, message)
-    })?;
-    Ok(CONFIG.with(|config| config.get_or_init(|| Rc::new(read)).clone()))
-}
-
-/// A mistake of ours: logged in full, told in short.
-pub fn internal(e: impl std::fmt::Display) -> Error {
-    worker::console_error!("internal: {e}");
-    Error::new(Code::Internal, "something went wrong here; nothing of your request is to blame")
 }
 
 fn is_plain(id: &str) -> bool {

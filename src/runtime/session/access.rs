@@ -3,13 +3,13 @@
 
 use std::rc::Rc;
 
-use super::clock;
 use super::driver::Driver;
-use super::stub::Caller;
 use crate::api::{
     self, Access, Claims, Code, Error, Key, MAX_SUBSCRIBERS, Method, Need, Reply, Route, SessionInfo,
 };
 use crate::config::Config;
+use crate::runtime::platform::clock;
+use crate::runtime::wire::Caller;
 use crate::session::{CallId, Kind, Log};
 
 impl Driver {

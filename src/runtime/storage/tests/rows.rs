@@ -3,8 +3,8 @@
 use super::laws::Checked;
 use super::{pages, sqlite};
 use crate::provider::ContextPart;
-use crate::runtime::sql::{Database, text};
-use crate::runtime::store::Store;
+use crate::runtime::storage::sql::{Database, text};
+use crate::runtime::storage::store::Store;
 use crate::session::tests::{Rig, TestLog, arguments, call, close, done, posted, settings, text as said};
 use crate::session::{
     BLOCK, Entry, Input, Log, ModelEvent, NewMessage, Record, Seconds, Seq, SessionStatus, Settings, State, Tool,

@@ -2,8 +2,8 @@
 
 use super::laws::{Checked, id, info};
 use super::sqlite;
-use crate::runtime::pages::{CONTEXT, NoContext, PAGE};
-use crate::runtime::store::Store;
+use crate::runtime::storage::pages::{CONTEXT, NoContext, PAGE};
+use crate::runtime::storage::store::Store;
 use crate::session::tests::{Rig, TestLog, call, close, done, settings};
 use crate::session::{
     Cursor, Entry, Item, ItemId, Kind, Log, Record, ResponseId, Role, Seconds, Seq, State, Status,

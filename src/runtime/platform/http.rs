@@ -10,7 +10,7 @@ use worker::wasm_bindgen_futures::JsFuture;
 use worker::{Delay, FormData, FromRequest, Headers, Response};
 
 use super::js::{self, Chunks};
-use super::{clock, router};
+use super::{clock, fault};
 use crate::api::{self, Code, Error, MAX_BODY, Query, Reply};
 use crate::web::{POLICY, Page};
 
@@ -307,11 +307,11 @@ impl ResponseContext {
 
     /// The answer to a browser that asks whether a page may send these headers.
     pub fn respond_preflight(&self, wanted: &str) -> Result<Response, Error> {
-        let headers = self.headers(&[]).map_err(router::internal)?;
+        let headers = self.headers(&[]).map_err(fault::internal)?;
         if self.reader.is_some() && !wanted.is_empty() {
             headers
                 .set("access-control-allow-headers", &format!("{ALLOWED}, {wanted}"))
-                .map_err(router::internal)?;
+                .map_err(fault::internal)?;
         }
         Ok(Response::builder().with_status(204).with_headers(headers).empty())
     }
@@ -320,7 +320,7 @@ impl ResponseContext {
     pub fn respond(&self, reply: Reply) -> Result<Response, Error> {
         let mut own = vec![("content-type", "application/json"), ("cache-control", "no-store")];
         own.extend(reply.headers.iter().map(|(name, value)| (*name, value.as_str())));
-        let headers = self.headers(&own).map_err(router::internal)?;
+        let headers = self.headers(&own).map_err(fault::internal)?;
         Ok(Response::builder().with_status(reply.status).with_headers(headers).fixed(reply.body.into_bytes()))
     }
 
@@ -333,19 +333,19 @@ impl ResponseContext {
     pub fn respond_page(&self, page: &Page) -> Result<Response, Error> {
         let own =
             [("content-type", page.kind), ("cache-control", "no-cache"), ("content-security-policy", POLICY)];
-        let headers = self.headers(&own).map_err(router::internal)?;
+        let headers = self.headers(&own).map_err(fault::internal)?;
         Ok(Response::builder().with_status(200).with_headers(headers).fixed(page.text.as_bytes().to_vec()))
     }
 }
 
 /// The text of an answer.
 pub async fn text(answer: &web_sys::Response) -> Result<String, Error> {
-    String::from_utf8(js::string(&js_text(answer).await?)).map_err(router::internal)
+    String::from_utf8(js::string(&js_text(answer).await?)).map_err(fault::internal)
 }
 
 /// The text of an answer that is passed on, and not looked at here.
 pub async fn js_text(answer: &web_sys::Response) -> Result<js_sys::JsString, Error> {
-    let broken = |e: JsValue| router::internal(js::message(&e));
+    let broken = |e: JsValue| fault::internal(js::message(&e));
     let text = JsFuture::from(answer.text().map_err(broken)?).await.map_err(broken)?;
     Ok(text.unchecked_into())
 }

@@ -14,13 +14,13 @@ use worker::wasm_bindgen_futures::JsFuture;
 use worker::{AbortSignal, Delay};
 
 use super::driver::Driver;
-use super::js::{self, Chunks};
-use super::pages::{CONTEXT, NoContext};
 use super::request::Handle;
-use super::{ai, clock, router};
 use crate::config::{Config, Timeouts};
 use crate::json;
 use crate::provider::{self, ModelCall, Play, Prompt, Provider, Script, WireRequest, failure};
+use crate::runtime::platform::js::{self, Chunks};
+use crate::runtime::platform::{ai, clock, settings};
+use crate::runtime::storage::pages::{CONTEXT, NoContext};
 use crate::session::{Failure, Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
 /// The most of an error answer that is read, in bytes.
@@ -47,7 +47,7 @@ enum Plan {
 
 /// Makes the request and sees it through.
 pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
-    let config = match router::config(&driver.env) {
+    let config = match settings::config(&driver.env) {
         Ok(config) => config,
         Err(error) => return fail(&driver, at, failure::unconfigured(&error.message)),
     };

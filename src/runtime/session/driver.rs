@@ -8,18 +8,19 @@ use futures::future::LocalBoxFuture;
 use wasm_bindgen::prelude::*;
 use worker::{Delay, Env, State, WebSocket};
 
-use super::bridge::END;
 use super::directory_sync::{AGAIN, DirectorySync};
 use super::request::OpenRequest;
-use super::sql::Sql;
-use super::store::{Store, Stored};
-use super::{clock, router, sampling_task};
+use super::sampling_task;
 use crate::api::{
     self, Agent, Bucket, Code, Error, InitialItems, Key, Patch, REPLY_TTL, Reply, SessionInfo, SnapshotQuery,
     Tenant,
 };
 use crate::config::LogLevel;
 use crate::provider::Sampling;
+use crate::runtime::platform::{clock, fault, settings};
+use crate::runtime::storage::sql::Sql;
+use crate::runtime::storage::store::{Store, Stored};
+use crate::runtime::wire::END;
 use crate::session::{
     Ack, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
     Seq, Session, SessionId, Unreadable,
@@ -176,7 +177,7 @@ impl Driver {
             return Err(Error::no_session(id.as_str()));
         }
         if self.alarm_at.get().is_none() {
-            let at = self.state.storage().get_alarm().await.map_err(router::internal)?;
+            let at = self.state.storage().get_alarm().await.map_err(fault::internal)?;
             let at = at.and_then(|millis| u64::try_from(millis).ok()).map(|millis| Seconds(millis / 1000));
             self.alarm_at.set(self.alarm_at.get().or(at));
         }
@@ -234,7 +235,7 @@ impl Driver {
                 let changes_model = patch.changes_model();
                 let info = live.info.patched(patch, clock::now())?;
                 if changes_model {
-                    router::config(&self.env)?.check(&info, &Sampling::default())?;
+                    settings::config(&self.env)?.check(&info, &Sampling::default())?;
                 }
                 self.store.set_info(&live.session.id, &info)?;
                 live.session.settings = info.settings();
@@ -254,7 +255,7 @@ impl Driver {
 
     /// Refuses settings of a turn that the session's provider does not support.
     pub fn check(&self, turn: &Sampling) -> Result<(), Error> {
-        router::config(&self.env)?.check(&self.live()?.info, turn)
+        settings::config(&self.env)?.check(&self.live()?.info, turn)
     }
 
     /// Acts, unless that was done under one of the keys already.
@@ -330,7 +331,7 @@ impl Driver {
         for record in &effects.append {
             if let Entry::Ended { turn, outcome, .. } = &record.entry {
                 let written = self.store.sql.take_written();
-                if router::config(&self.env).map_or(LogLevel::Requests, |config| config.log) >= LogLevel::Turns {
+                if settings::config(&self.env).map_or(LogLevel::Requests, |config| config.log) >= LogLevel::Turns {
                     log_turn(&live.session.id, &turn.response_id, outcome, written);
                 }
             }
@@ -448,8 +449,8 @@ impl Driver {
             drop(socket.close(Some(1000), Some("deleted")));
         }
         let storage = self.state.storage();
-        storage.delete_alarm().await.map_err(router::internal)?;
-        storage.delete_all().await.map_err(router::internal)?;
+        storage.delete_alarm().await.map_err(fault::internal)?;
+        storage.delete_all().await.map_err(fault::internal)?;
         self.store.erased();
         self.alarm_at.set(None);
         *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage

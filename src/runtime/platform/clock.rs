@@ -21,7 +21,7 @@ impl Ids {
     /// A new key, in hex.
     pub fn secret(&self) -> Result<String, Error> {
         let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(super::router::internal)?;
+        getrandom::fill(&mut random).map_err(super::fault::internal)?;
         Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }

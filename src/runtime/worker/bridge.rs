@@ -18,14 +18,12 @@ use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Response};
 use worker::{Delay, WebSocket};
 
-use super::clock;
-use super::http::{self, Request};
-use super::stub::Object;
 use crate::api::{End, Error, Redial};
+use crate::runtime::platform::clock;
+use crate::runtime::platform::http::{self, Request};
+use crate::runtime::wire::{END, Object};
 use crate::session::{Seconds, SessionId};
 
-/// What the object sends when the session is gone.
-pub const END: &str = "!end";
 /// Requests to objects for one client. The platform allows 10 000 for each request of a client's, 50 on the free plan, and a
 /// stream is one such request however long it lasts.
 const MAX_REQUESTS: u32 = 1000;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use wasm_bindgen::prelude::*;
 use worker::Storage;
 
-use super::js;
+use crate::runtime::platform::js;
 use crate::session::Unreadable;
 
 /// Between columns, and between rows, of a joined text.

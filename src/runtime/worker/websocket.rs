@@ -18,12 +18,12 @@ use worker::wasm_bindgen_futures::spawn_local;
 use worker::{ResponseBuilder, WebSocket, WebSocketPair};
 
 use super::bridge::{self, Bridge, Listeners, Requests, Sink};
-use super::http::{self, Request, ResponseContext};
-use super::router::internal;
-use super::stub::Object;
-use super::{clock, js};
 use crate::api::{self, Code, End, Error, MAX_ACK, MAX_BODY, Window};
 use crate::config::Config;
+use crate::runtime::platform::fault::internal;
+use crate::runtime::platform::http::{self, Request, ResponseContext};
+use crate::runtime::platform::{clock, js};
+use crate::runtime::wire::Object;
 use crate::session::{Cursor, SessionId};
 use crate::sse;
 

@@ -1,0 +1,9 @@
+//! What a client is told when the fault is ours.
+
+use crate::api::{Code, Error};
+
+/// An internal error: logged in full, and told without its cause.
+pub fn internal(e: impl std::fmt::Display) -> Error {
+    worker::console_error!("internal: {e}");
+    Error::new(Code::Internal, "internal error; the request was valid, retrying may help")
+}
