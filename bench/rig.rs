@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use layby::session::{
     CallId, Context, Effects, Event, Finish, Input, Item, Log, Mint, ModelEvent, NewMessage, OnBusy, PartKind,
-    Record, Seconds, Seq, Session, SessionId, Settings, State, ToolOutput, Unreadable, Usage,
+    Record, Seconds, Seq, Session, SessionId, Settings, State, Task, ToolOutput, Unreadable, Usage,
 };
 use layby::sse;
 
@@ -69,7 +69,7 @@ impl Rig {
     /// Does what a driver does. Returns the frames.
     pub fn perform(&mut self, input: Input) -> String {
         let effects = self.step(input);
-        self.at = effects.sample.map_or(self.at, |sample| sample.at);
+        self.at = effects.start.first().map_or(self.at, |Task::Sample(sample)| sample.at);
         self.log.append(&effects.append);
         let events = self.session.publish(&effects.append, &self.log).unwrap();
         frames(&self.session, &events)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use layby::provider::{Decoder, Host, Prompt, Provider, Sampling};
 use layby::session::{
     CallId, Context, Entry, Input, Item, Kind, Log, Mint, ModelEvent, ModelFailure, NewMessage, OnBusy, PartKind,
-    Record, Seconds, Seq, Session, SessionId, SessionStatus, Settings, State, Unreadable,
+    Record, Seconds, Seq, Session, SessionId, SessionStatus, Settings, State, Task, Unreadable,
 };
 
 /// Decodes `data`, whose first two bytes say where to cut, and lets a session hear it.
@@ -107,7 +107,7 @@ impl Rig {
             Ok(events) => assert!(events.iter().all(|event| !event.data.contains(['\n', '\r']))),
             Err(e) => panic!("{e}"),
         }
-        effects.sample.map(|sample| sample.at)
+        effects.start.first().map(|Task::Sample(sample)| sample.at)
     }
 
     fn say(&mut self) -> Option<Seq> {

@@ -1,4 +1,4 @@
-//! One call is cancelled: nobody will answer it, the model is told so, and the turn goes on.
+//! Cancels one call: the model is told that nobody will answer it, and the turn goes on.
 
 use super::output::{OnLastOutput, Resolution};
 use super::{Ack, CallId, Rejected, Status, Step};
@@ -11,11 +11,9 @@ impl Step<'_, '_> {
         let calls = self.session.state.open_calls();
         match calls.iter().find(|call| call.call_id == call_id).cloned() {
             Some(call) => {
-                self.resolve_call(
-                    &call,
-                    Resolution::synthetic(Status::Cancelled, &CANCELLED.into()),
-                    OnLastOutput::GoOn,
-                )?;
+                let output = CANCELLED.into();
+                self.resolve_call(&call, Resolution::synthetic(Status::Cancelled, &output), OnLastOutput::GoOn);
+                self.sample();
             }
             None => match self.context.log.output_of(&call_id)? {
                 None => return Err(Rejected::UnknownCall(call_id)),
@@ -26,8 +24,7 @@ impl Step<'_, '_> {
             },
         }
         let remaining = self.session.state.open_calls().len();
-        self.effects.answer = Ack::Cancelled { call_id, remaining };
-        self.sample();
+        self.effects.ack = Ack::Cancelled { call_id, remaining };
         Ok(())
     }
 }

@@ -1,36 +1,58 @@
-//! What a step asks of its driver, in the order in which the driver performs it.
+//! What a step asks of its driver.
 
 use super::entry::Record;
 use super::{Alarm, CallId, ItemId, ResponseId, Seq};
 
-/// The effects of one step.
+/// The effects of one step, in the order in which the driver performs them. It publishes what was appended before it sets
+/// the alarm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects {
     /// Records to append, together with the new state row, in one synchronous burst.
     pub append: Vec<Record>,
-    /// The alarm that must be set by then; none: none is needed.
+    /// The alarm the session needs from now on; `None` if it needs none.
     pub alarm: Option<Alarm>,
-    /// Whether the open model request has to be closed at once.
-    pub cancel: bool,
-    /// A model request to make.
-    pub sample: Option<Sample>,
-    /// Whether the session's time is over: everything of it has to be erased.
-    pub erase: bool,
-    /// The answer to whoever gave the input.
-    pub answer: Ack,
+    /// Tasks to abort. What they still report changes nothing.
+    pub stop: Vec<TaskId>,
+    /// Tasks to run beside the session. Each reports its results as inputs that name it.
+    pub start: Vec<Task>,
+    /// The reply to the sender of the input.
+    pub ack: Ack,
+}
+
+/// Work that takes time and runs beside the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// A model request, reported by `Input::Model` and `Input::ModelFailed`.
+    Sample(Sample),
+}
+
+/// Names a task among all that a session ever starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskId {
+    /// The model request with that `Sample::at`.
+    Sample(Seq),
+}
+
+impl Task {
+    /// The task's name.
+    pub fn id(&self) -> TaskId {
+        match self {
+            Task::Sample(Sample { at }) => TaskId::Sample(*at),
+        }
+    }
 }
 
 /// A model request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Where its first output item will stand. Names the request: its events come back with it.
+    /// The place in the log reserved for its first output item. Names the request.
     pub at: Seq,
 }
 
-/// The answer to an input.
+/// The reply to an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ack {
-    /// Nobody asked.
+    /// The input was not a client's.
     #[default]
     None,
     /// To a message.
@@ -46,12 +68,12 @@ pub enum Ack {
     Output {
         /// The call.
         call_id: CallId,
-        /// Whether it was news.
+        /// Whether the output is new.
         status: OutputStatus,
         /// Calls of the turn that still wait.
         remaining: usize,
     },
-    /// To a message that was taken back.
+    /// To a message that was withdrawn.
     Withdrawn(ItemId),
     /// To a call that was to be cancelled.
     Cancelled {
@@ -75,7 +97,7 @@ pub enum MessageStatus {
     Steered,
 }
 
-/// Whether an output was news.
+/// Whether an output is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStatus {
     /// It is the call's output.

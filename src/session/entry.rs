@@ -186,8 +186,11 @@ pub struct OpenCall {
     pub seq: Seq,
     /// The item.
     pub item_id: ItemId,
-    /// The call.
+    /// The call, as clients name it.
     pub call_id: CallId,
+    /// The provider's own id of the call, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
     /// The tool.
     pub name: String,
     /// Its place among the output items of the turn.
@@ -199,6 +202,13 @@ pub struct OpenCall {
     pub expires_at: Option<Seconds>,
     /// Whether a client has to answer it. Otherwise the session does, at once.
     pub parked: bool,
+}
+
+impl OpenCall {
+    /// The id by which the provider knows the call.
+    pub fn provider_id(&self) -> &str {
+        self.provider_id.as_deref().unwrap_or(self.call_id.as_str())
+    }
 }
 
 /// How a turn ended.

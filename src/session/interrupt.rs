@@ -2,9 +2,7 @@
 
 use super::entry::{Entry, OpenCall, Outcome};
 use super::output::{OnLastOutput, Resolution};
-use super::{
-    Ack, InterruptStatus, Kind, Phase, Rejected, ResponseId, Role, Status, Step, Unreadable, user_message,
-};
+use super::{Ack, InterruptStatus, Kind, Phase, ResponseId, Role, Status, Step, user_message};
 
 /// What the model is told about a turn that was stopped.
 #[derive(Clone, Copy)]
@@ -27,23 +25,22 @@ pub(super) const FORKED: Notice = Notice {
 };
 
 impl Step<'_, '_> {
-    pub(super) fn interrupt(&mut self, meant: Option<&ResponseId>) -> Result<(), Rejected> {
+    pub(super) fn interrupt(&mut self, meant: Option<&ResponseId>) {
         let status = match self.session.state.turn() {
             None => InterruptStatus::Idle,
             Some(turn) if meant.is_some_and(|meant| *meant != turn.head.response_id) => InterruptStatus::Stale,
             Some(_) => {
-                self.cancel_turn(INTERRUPTED)?;
+                self.cancel_turn(INTERRUPTED);
                 self.next_turn();
                 InterruptStatus::Interrupted
             }
         };
-        self.effects.answer = Ack::Interrupt(status);
-        Ok(())
+        self.effects.ack = Ack::Interrupt(status);
     }
 
-    pub(super) fn stop(&mut self) -> Result<(), Rejected> {
+    pub(super) fn stop(&mut self) {
         let status = if self.session.state.turn().is_some() {
-            self.cancel_turn(INTERRUPTED)?;
+            self.cancel_turn(INTERRUPTED);
             InterruptStatus::Interrupted
         } else {
             InterruptStatus::Idle
@@ -51,35 +48,26 @@ impl Step<'_, '_> {
         if !self.session.state.queue.is_empty() {
             self.append(Entry::Dropped { at: self.context.now });
         }
-        self.effects.answer = Ack::Interrupt(status);
-        Ok(())
+        self.effects.ack = Ack::Interrupt(status);
     }
 
     /// Stops the open turn: partial text is kept, open calls get an output, the model is told.
-    pub(super) fn cancel_turn(&mut self, words: Notice) -> Result<(), Unreadable> {
+    pub(super) fn cancel_turn(&mut self, words: Notice) {
         let calls: Vec<OpenCall> = self.session.state.open_calls().to_vec();
-        for call in &calls {
-            // Before the first append, so that a log that cannot be read changes nothing.
-            self.context.log.item(call.seq)?;
+        if let Phase::Sampling { .. } = self.session.state.phase {
+            self.stop_sample();
         }
-        self.effects.cancel = matches!(self.session.state.phase, Phase::Sampling { .. });
         self.close_open(true);
+        let output = words.output.into();
         for call in &calls {
-            self.resolve_call(
-                call,
-                Resolution::synthetic(Status::Cancelled, &words.output.into()),
-                OnLastOutput::End,
-            )?;
+            self.resolve_call(call, Resolution::synthetic(Status::Cancelled, &output), OnLastOutput::End);
         }
-        let Some(turn) = self.session.state.turn() else {
-            return Ok(());
-        };
+        let Some(turn) = self.session.state.turn() else { return };
         let (usage, turn) = (turn.usage, turn.head.clone());
         let body = user_message(&serde_json::json!([{"type": "input_text", "text": words.marker}]));
         let kind = Kind::Message { role: Role::User };
         let item = self.item(turn.response_id.clone(), Status::Completed, kind, body);
         self.append(Entry::Note { item });
         self.append(Entry::Ended { outcome: Outcome::Cancelled, usage, at: self.context.now, turn });
-        Ok(())
     }
 }

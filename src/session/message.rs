@@ -21,7 +21,7 @@ impl Step<'_, '_> {
             return Err(Rejected::QueueFull(limit));
         }
         if posted.on_busy == OnBusy::Interrupt && open.is_some() {
-            self.cancel_turn(super::interrupt::INTERRUPTED)?;
+            self.cancel_turn(super::interrupt::INTERRUPTED);
         }
 
         let steers = joins.is_some();
@@ -41,7 +41,7 @@ impl Step<'_, '_> {
             self.start(response_id.clone(), model, Source::Message(Box::new(message)));
             MessageStatus::Started
         };
-        self.effects.answer = Ack::Message { item_id, response_id, status };
+        self.effects.ack = Ack::Message { item_id, response_id, status };
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Step<'_, '_> {
             return Err(Rejected::NotQueued(item_id));
         };
         self.append(Entry::Withdrawn { held, at: self.context.now });
-        self.effects.answer = Ack::Withdrawn(item_id);
+        self.effects.ack = Ack::Withdrawn(item_id);
         Ok(())
     }
 

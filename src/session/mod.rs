@@ -37,7 +37,7 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 
 pub use cursor::{Cursor, Malformed};
-pub use effects::{Ack, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample};
+pub use effects::{Ack, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample, Task, TaskId};
 pub use entry::{Entry, Failure, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
 pub use event::Event;
 pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId};
@@ -79,7 +79,7 @@ pub struct Settings {
 }
 
 /// A session: its durable state, and what the model is writing at the moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Session {
     /// Its name.
     pub id: SessionId,
@@ -95,6 +95,8 @@ pub struct Session {
     heard: Option<Seconds>,
     /// Bytes of its answer so far.
     answered: usize,
+    /// Bytes of its calls' ids so far, as the provider knows them.
+    provider_ids: usize,
 }
 
 /// What a step may look at and draw from.
@@ -122,7 +124,7 @@ impl Session {
     /// A session as storage has it, with the open items that were last checkpointed.
     pub fn load(id: SessionId, settings: Settings, state: State, open: Vec<Open>) -> Self {
         let shown = logged(&state);
-        Self { id, settings, state, open, shown, asked: None, answered: 0, heard: None }
+        Self { id, settings, state, open, shown, asked: None, answered: 0, provider_ids: 0, heard: None }
     }
 
     /// The same, knowing that the model was last heard at that time: recovery counts from then.
@@ -140,13 +142,13 @@ impl Session {
             Input::Withdraw(item_id) => step.withdraw(item_id)?,
             Input::Cancel(call_id) => step.cancel_call(call_id)?,
             Input::InitialItems(seeds) => step.seed(seeds)?,
-            Input::Forked => step.forked()?,
-            Input::Interrupt { response_id } => step.interrupt(response_id.as_ref())?,
-            Input::Stop => step.stop()?,
+            Input::Forked => step.forked(),
+            Input::Interrupt { response_id } => step.interrupt(response_id.as_ref()),
+            Input::Stop => step.stop(),
             Input::Model { at, events } => step.model(at, events)?,
-            Input::ModelFailed { at, failure } => step.model_failed(at, failure)?,
-            Input::Recover => step.recover()?,
-            Input::Alarm => step.alarm()?,
+            Input::ModelFailed { at, failure } => step.model_failed(at, failure),
+            Input::Recover => step.recover(),
+            Input::Alarm => step.alarm(),
         }
         let effects = step.effects;
         Ok(Effects { alarm: self.due(context.now), ..effects })
@@ -356,8 +358,14 @@ impl Step<'_, '_> {
         if let Phase::Sampling { at, .. } = self.session.state.phase {
             self.session.asked = Some(at);
             self.session.answered = 0;
-            self.effects.sample = Some(Sample { at });
+            self.session.provider_ids = 0;
+            self.effects.start.push(Task::Sample(Sample { at }));
         }
+    }
+
+    /// Stops the model request that was made last.
+    fn stop_sample(&mut self) {
+        self.effects.stop.extend(self.session.asked.map(TaskId::Sample));
     }
 
     /// Whether the turn may have one model response more after the one that is just complete.

@@ -3,7 +3,7 @@
 use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
 use super::{
     BLOCK, CallId, Finish, ItemId, MAX_ATTEMPTS, ModelEvent, ModelFailure, Open, Opening, Phase, Rejected, Seq,
-    Status, Step, Unreadable,
+    Status, Step,
 };
 
 /// The most that one response of a model may hold, in bytes: texts, arguments, names and what is kept for the provider.
@@ -14,6 +14,9 @@ const PART: usize = 256;
 const CALL_ID: usize = 64;
 /// The longest name of a tool that is remembered; no tool has a longer one.
 const NAME: usize = 64;
+/// The most that the ids of a provider's calls may have in one response, in bytes: they are kept in the row of the state. Some
+/// hosts hide signatures of several kilobytes in them. A call beyond it goes back under the id that clients know.
+const PROVIDER_IDS: usize = 512 * 1024;
 /// The longest wait for another attempt that is worth it.
 const MAX_DELAY: u32 = 120;
 
@@ -22,9 +25,15 @@ impl Step<'_, '_> {
         if !self.is_current(request) {
             return Ok(());
         }
+        // All that has to be read is read first: from here on nothing fails.
+        let known = |event: &ModelEvent| match event {
+            ModelEvent::Call { provider_id, .. } => Some(self.context.log.has_call(&own_name(provider_id))),
+            _ => None,
+        };
+        let mut in_log = events.iter().filter_map(known).collect::<Result<Vec<bool>, _>>()?.into_iter();
         for event in events {
             if self.is_full(request) {
-                self.effects.cancel = true;
+                self.stop_sample();
                 self.close_open(true);
                 let message = format!("the model's response has more than {} items", BLOCK - 1);
                 self.end(Outcome::Failed(Failure { code: "upstream_error".into(), message }), Usage::default());
@@ -39,19 +48,15 @@ impl Step<'_, '_> {
                     let fits = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
                     open.push(kind, fresh, fits);
                 }
-                self.effects.cancel = true;
-                return Ok(self.finish(Finish::Limit("max_output_bytes".into()), Usage::default())?);
+                self.stop_sample();
+                self.finish(Finish::Limit("max_output_bytes".into()), Usage::default());
+                return Ok(());
             }
             match event {
                 ModelEvent::Message => self.open(Opening::Message),
                 ModelEvent::Reasoning => self.open(Opening::Reasoning),
                 ModelEvent::Call { provider_id, name } => {
-                    let call_id = self.name_call(&provider_id)?;
-                    // A provider that used an id twice must be told the two calls apart in later requests.
-                    let reused = provider_id != call_id.as_str() && self.is_used(&provider_id)?;
-                    let provider_id = if reused { call_id.0.clone() } else { provider_id };
-                    let name = name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().to_string();
-                    self.open(Opening::Call { call_id, provider_id, name });
+                    self.open_call(provider_id, &name, in_log.next().unwrap_or(true));
                 }
                 ModelEvent::Text { kind, fresh, text } => {
                     if let Some(open) = self.session.open.last_mut() {
@@ -68,7 +73,7 @@ impl Step<'_, '_> {
                     }
                 }
                 ModelEvent::Finish { reason, usage } => {
-                    self.finish(reason, usage)?;
+                    self.finish(reason, usage);
                     return Ok(());
                 }
             }
@@ -76,13 +81,11 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn model_failed(&mut self, request: Seq, failed: ModelFailure) -> Result<(), Rejected> {
+    pub(super) fn model_failed(&mut self, request: Seq, failed: ModelFailure) {
         if !self.is_current(request) {
-            return Ok(());
+            return;
         }
-        let Phase::Sampling { attempt, restarts, at, .. } = self.session.state.phase else {
-            return Ok(());
-        };
+        let Phase::Sampling { attempt, restarts, at, .. } = self.session.state.phase else { return };
         let untouched = self.session.open.is_empty() && at == request;
         // 1, 2, 4 … seconds, unless the provider says otherwise.
         let delay_seconds = failed.retry_after_seconds.unwrap_or(1 << attempt.saturating_sub(1).min(5));
@@ -91,11 +94,10 @@ impl Step<'_, '_> {
             let (error, at) = (failed.failure, self.context.now);
             self.append(Entry::Retried { attempt, restarts, delay_seconds, error, at });
             self.sample();
-            return Ok(());
+            return;
         }
         self.close_open(true);
         self.end(Outcome::Failed(failed.failure), Usage::default());
-        Ok(())
     }
 
     /// Whether a request is the one that the session waits for. Items of it may have been appended already.
@@ -156,7 +158,7 @@ impl Step<'_, '_> {
         }
     }
 
-    fn finish(&mut self, reason: Finish, usage: Usage) -> Result<(), Unreadable> {
+    fn finish(&mut self, reason: Finish, usage: Usage) {
         let calls = match reason {
             Finish::Done => {
                 if let Some(last) = self.session.open.last_mut() {
@@ -176,7 +178,7 @@ impl Step<'_, '_> {
             self.append(Entry::Called { calls, usage, at });
             self.steer();
             self.sample();
-            return Ok(());
+            return;
         }
         if calls.is_empty() {
             let outcome = match reason {
@@ -184,10 +186,10 @@ impl Step<'_, '_> {
                 Finish::Limit(reason) => Outcome::Incomplete(reason),
             };
             self.end(outcome, usage);
-            return Ok(());
+            return;
         }
         self.append(Entry::Called { calls, usage, at });
-        self.resolve_unknown_calls()
+        self.resolve_unknown_calls();
     }
 
     /// Appends all open items and returns the calls among them.
@@ -198,15 +200,17 @@ impl Step<'_, '_> {
             let Some(seq) = self.append_output(&open, Status::Completed, true) else {
                 continue;
             };
-            let Opening::Call { call_id, name, .. } = open.opening else {
+            let Opening::Call { call_id, provider_id, name } = open.opening else {
                 continue;
             };
+            let provider_id = Some(provider_id).filter(|id| id != call_id.as_str());
             let parked = self.is_client_tool(&name);
             let timeout = self.timeout(&name).filter(|_| parked);
             calls.push(OpenCall {
                 seq,
                 item_id: open.id,
                 call_id,
+                provider_id,
                 parked,
                 index,
                 created_at: open.created_at,
@@ -234,27 +238,23 @@ impl Step<'_, '_> {
         own.copied().or(settings.tool_timeout)
     }
 
-    /// The name by which clients will know a call: the provider's own, if it can be used and is new.
-    fn name_call(&mut self, provider_id: &str) -> Result<CallId, Unreadable> {
-        let own = own_name(provider_id);
-        if self.is_taken(&own)? { Ok(CallId::mint(self.context.ids)) } else { Ok(own) }
-    }
-
-    /// Whether a call of the session had this name at its provider.
-    fn is_used(&self, provider_id: &str) -> Result<bool, Unreadable> {
-        let open = self.session.open.iter().any(|open| match &open.opening {
-            Opening::Call { provider_id: other, .. } => other == provider_id,
-            Opening::Message | Opening::Reasoning => false,
+    /// Begins a call. `in_log`: whether the log has a call of the name that this one would get.
+    fn open_call(&mut self, provider_id: String, name: &str, in_log: bool) {
+        let own = own_name(&provider_id);
+        let mut others = self.session.open.iter().filter_map(|open| match &open.opening {
+            Opening::Call { call_id, provider_id, .. } => Some((call_id, provider_id)),
+            Opening::Message | Opening::Reasoning => None,
         });
-        Ok(open || self.context.log.has_call(&own_name(provider_id))?)
-    }
-
-    fn is_taken(&self, call_id: &CallId) -> Result<bool, Unreadable> {
-        let open = self.session.open.iter().any(|open| match &open.opening {
-            Opening::Call { call_id: other, .. } => other == call_id,
-            Opening::Message | Opening::Reasoning => false,
-        });
-        Ok(open || self.context.log.has_call(call_id)?)
+        let taken = in_log || others.clone().any(|(call_id, _)| *call_id == own);
+        let reused = in_log || others.any(|(_, other)| *other == provider_id);
+        let call_id = if taken { CallId::mint(self.context.ids) } else { own };
+        let room = PROVIDER_IDS.saturating_sub(self.session.provider_ids);
+        // A provider that used an id twice must be told the two calls apart in later requests.
+        let renamed = provider_id != call_id.as_str() && (reused || provider_id.len() > room);
+        let provider_id = if renamed { call_id.0.clone() } else { provider_id };
+        self.session.provider_ids = self.session.provider_ids.saturating_add(provider_id.len());
+        let name = name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().to_string();
+        self.open(Opening::Call { call_id, provider_id, name });
     }
 }
 

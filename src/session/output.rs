@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::entry::{Entry, OpenCall};
 use super::item::IS_ERROR;
-use super::{Ack, Kind, OutputStatus, Rejected, Seq, Status, Step, ToolOutput, Unreadable, output_body};
+use super::{Ack, Kind, OutputStatus, Rejected, Status, Step, ToolOutput, output_body};
 
 /// What comes after the last open call has got its output.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,10 +41,10 @@ impl Step<'_, '_> {
             return self.late_output(given);
         };
         let answer = Resolution { status: Status::Completed, output: &given.output, is_error: given.is_error };
-        self.resolve_call(&call, answer, OnLastOutput::GoOn)?;
+        self.resolve_call(&call, answer, OnLastOutput::GoOn);
         let remaining = self.session.state.open_calls().len();
         self.sample();
-        self.effects.answer = Ack::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
+        self.effects.ack = Ack::Output { call_id: given.call_id, status: OutputStatus::Accepted, remaining };
         Ok(())
     }
 
@@ -62,50 +62,30 @@ impl Step<'_, '_> {
             return Err(Rejected::AlreadyResolved(given.call_id));
         }
         let remaining = self.session.state.open_calls().len();
-        self.effects.answer = Ack::Output { call_id: given.call_id, status: OutputStatus::Duplicate, remaining };
+        self.effects.ack = Ack::Output { call_id: given.call_id, status: OutputStatus::Duplicate, remaining };
         Ok(())
     }
 
     /// Gives an open call its output.
-    pub(super) fn resolve_call(
-        &mut self,
-        call: &OpenCall,
-        answer: Resolution<'_>,
-        then: OnLastOutput,
-    ) -> Result<(), Unreadable> {
+    pub(super) fn resolve_call(&mut self, call: &OpenCall, resolution: Resolution<'_>, then: OnLastOutput) {
         let resumes = then == OnLastOutput::GoOn && self.session.state.open_calls().len() == 1;
-        let Some(turn) = self.session.state.turn() else { return Ok(()) };
+        let Some(turn) = self.session.state.turn() else { return };
         let (response_id, index) = (turn.head.response_id.clone(), turn.items);
-        let body = output_body(&self.provider_id(call.seq)?, answer.output, answer.is_error);
+        let body = output_body(call.provider_id(), resolution.output, resolution.is_error);
         let kind = Kind::FunctionCallOutput { call_id: call.call_id.clone() };
-        let item = self.item(response_id, answer.status, kind, body);
+        let item = self.item(response_id, resolution.status, kind, body);
         self.append(Entry::CallResolved { item, call: call.seq, index, resumes });
-        Ok(())
-    }
-
-    /// The provider's name for a call, which stands in the call's own body.
-    fn provider_id(&self, call: Seq) -> Result<String, Unreadable> {
-        let appended = self.effects.append.iter().find(|record| record.seq == call);
-        let item = match appended.and_then(|record| record.entry.item()) {
-            Some(item) => item.clone(),
-            None => self.context.log.item(call)?,
-        };
-        let body: Value =
-            serde_json::from_str(&item.body).map_err(|e| Unreadable::Corrupt(call, e.to_string()))?;
-        let id = body.get("call_id").and_then(Value::as_str);
-        Ok(id.map_or_else(|| item.call_id().map(ToString::to_string).unwrap_or_default(), str::to_string))
     }
 
     /// Answers the open calls that no client has to answer.
-    pub(super) fn resolve_unknown_calls(&mut self) -> Result<(), Unreadable> {
+    pub(super) fn resolve_unknown_calls(&mut self) {
         let calls: Vec<OpenCall> =
             self.session.state.open_calls().iter().filter(|call| !call.parked).cloned().collect();
         for call in calls {
-            let text = format!("unknown tool {}: it is not among the tools that can be called now", call.name);
+            let text = format!("unknown tool {}: it is not offered in this turn", call.name);
             let answer = Resolution { status: Status::Completed, output: &text.into(), is_error: true };
-            self.resolve_call(&call, answer, OnLastOutput::GoOn)?;
+            self.resolve_call(&call, answer, OnLastOutput::GoOn);
         }
         self.sample();
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
 use super::output::{OnLastOutput, Resolution};
-use super::{BLOCK, Phase, Rejected, Seconds, Status, Step};
+use super::{BLOCK, Phase, Seconds, Status, Step};
 
 /// What the model is told about a call that nobody answered in time.
 const EXPIRED: &str = "expired: nobody answered this call before its deadline";
@@ -14,13 +14,13 @@ impl Step<'_, '_> {
     /// Runs again what a dead instance was at: at once the first time, then after 1, 2, 4 … seconds. Whatever keeps killing the
     /// session, or keeps it from storing what the model says, must not have the model asked without end, and no more often
     /// because somebody reads the session.
-    pub(super) fn recover(&mut self) -> Result<(), Rejected> {
+    pub(super) fn recover(&mut self) {
         let now = self.context.now;
         let Phase::Sampling { attempt, restarts, since, wait, .. } = self.session.state.phase else {
-            return Ok(());
+            return;
         };
         if wait.is_some_and(|wait| wait > now) {
-            return Ok(()); // nothing ran, and the alarm goes on with it
+            return; // nothing ran, and the alarm goes on with it
         }
         let since = [wait, self.session.heard].into_iter().flatten().fold(since, Seconds::max);
         let error = Failure {
@@ -30,7 +30,7 @@ impl Step<'_, '_> {
         self.close_open(false);
         if restarts >= MAX_RESTARTS || now >= since.after(self.session.settings.recovery_window) {
             self.end(Outcome::Failed(error), Usage::default());
-            return Ok(());
+            return;
         }
         // A request that had to wait may never have been made: the session may just have slept until then.
         let (restarts, delay_seconds) = match (wait, restarts) {
@@ -40,14 +40,12 @@ impl Step<'_, '_> {
         };
         self.append(Entry::Retried { attempt, restarts, delay_seconds, error, at: now });
         self.sample();
-        Ok(())
     }
 
-    pub(super) fn alarm(&mut self) -> Result<(), Rejected> {
+    pub(super) fn alarm(&mut self) {
         let now = self.context.now;
         if self.session.is_over(now) {
-            self.effects.erase = true;
-            return Ok(());
+            return; // the driver erases it
         }
         let expired: Vec<OpenCall> = self
             .session
@@ -57,12 +55,9 @@ impl Step<'_, '_> {
             .filter(|call| call.expires_at.is_some_and(|deadline| deadline <= now))
             .cloned()
             .collect();
+        let output = EXPIRED.into();
         for call in &expired {
-            // Before the first append, so that a log that cannot be read changes nothing.
-            self.context.log.item(call.seq)?;
-        }
-        for call in &expired {
-            self.resolve_call(call, Resolution::synthetic(Status::Expired, &EXPIRED.into()), OnLastOutput::GoOn)?;
+            self.resolve_call(call, Resolution::synthetic(Status::Expired, &output), OnLastOutput::GoOn);
         }
         let waited = match &self.session.state.phase {
             // An answer that has begun stands anywhere in its block.
@@ -75,6 +70,5 @@ impl Step<'_, '_> {
         if waited || !expired.is_empty() {
             self.sample();
         }
-        Ok(())
     }
 }

@@ -35,12 +35,11 @@ impl Step<'_, '_> {
     }
 
     /// What the other session has open is its own: here the turn is over, and nothing waits.
-    pub(super) fn forked(&mut self) -> Result<(), Rejected> {
-        self.cancel_turn(super::interrupt::FORKED)?;
+    pub(super) fn forked(&mut self) {
+        self.cancel_turn(super::interrupt::FORKED);
         if !self.session.state.queue.is_empty() {
             self.append(Entry::Dropped { at: self.context.now });
         }
-        Ok(())
     }
 }
 

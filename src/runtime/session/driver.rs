@@ -23,7 +23,7 @@ use crate::runtime::storage::store::{Store, Stored};
 use crate::runtime::wire::END;
 use crate::session::{
     Ack, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
-    Seq, Session, SessionId, Unreadable,
+    Seq, Session, SessionId, Task, TaskId, Unreadable,
 };
 use crate::sse;
 
@@ -306,14 +306,14 @@ impl Driver {
         if !effects.append.is_empty() {
             self.schedule_sync(live);
         }
-        if effects.cancel || effects.sample.is_some() {
-            live.request = None;
+        for TaskId::Sample(at) in effects.stop {
+            live.request.take_if(|request| request.at == at);
         }
-        if let Some(sample) = effects.sample {
+        for Task::Sample(sample) in effects.start {
             live.request = Some(OpenRequest::new(sample.at));
             self.later(sampling_task::run(self.clone(), sample));
         }
-        Ok(effects.answer)
+        Ok(effects.ack)
     }
 
     /// Writes and publishes. One synchronous block.

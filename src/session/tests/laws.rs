@@ -19,6 +19,8 @@ pub enum Op {
     Fail { retryable: bool },
     Save,
     Gather(bool),
+    LoseWrite,
+    LoseEvents,
     Crash,
 }
 
@@ -64,6 +66,8 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => any::<bool>().prop_map(|retryable| Op::Fail { retryable }),
         2 => Just(Op::Save),
         2 => any::<bool>().prop_map(Op::Gather),
+        1 => Just(Op::LoseWrite),
+        1 => Just(Op::LoseEvents),
         1 => Just(Op::Crash),
     ]
 }
@@ -81,11 +85,11 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
             let call_id = call.call_id.0.clone();
             if *is_error {
                 let given = ToolOutput { call_id: CallId(call_id), output: json!("failed"), is_error: true };
-                rig.step(Input::Output(given)).unwrap();
+                accepted(rig, Input::Output(given));
                 return;
             }
-            rig.give(&call_id, "out").unwrap();
-            if *again {
+            let given = ToolOutput { call_id: CallId(call_id.clone()), output: json!("out"), is_error: false };
+            if accepted(rig, Input::Output(given)) && *again {
                 let before = rig.session.state.clone();
                 assert!(matches!(
                     rig.give(&call_id, "out"),
@@ -99,7 +103,9 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
             let open = rig.session.state.open_calls();
             let Some(call) = open.get(*which % open.len().max(1)) else { return };
             let call_id = call.call_id.clone();
-            rig.step(Input::Cancel(call_id.clone())).unwrap();
+            if !accepted(rig, Input::Cancel(call_id.clone())) {
+                return;
+            }
             let before = rig.session.state.clone();
             rig.step(Input::Cancel(call_id)).unwrap();
             assert_eq!(rig.session.state, before, "a call was cancelled twice");
@@ -108,8 +114,9 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
             let queue = &rig.session.state.queue;
             let Some(waiting) = queue.get(*which % queue.len().max(1)) else { return };
             let item_id = waiting.item_id.clone();
-            rig.step(Input::Withdraw(item_id.clone())).unwrap();
-            assert_eq!(rig.step(Input::Withdraw(item_id.clone())), Err(Rejected::NotQueued(item_id)));
+            if accepted(rig, Input::Withdraw(item_id.clone())) {
+                assert_eq!(rig.step(Input::Withdraw(item_id.clone())), Err(Rejected::NotQueued(item_id)));
+            }
         }
         Op::Interrupt => drop(rig.interrupt()),
         Op::Stop => drop(rig.step(Input::Stop).unwrap()),
@@ -126,8 +133,18 @@ fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
         }
         Op::Save => rig.save(),
         Op::Gather(gathers) => rig.gathers = *gathers,
+        Op::LoseWrite => rig.loses_write = true,
+        Op::LoseEvents => rig.loses_events = true,
         Op::Crash => rig.crash(),
     }
+}
+
+/// Whether the input was accepted. It is, unless a write was lost: recovery then comes before the second try.
+fn accepted<L: TestLog>(rig: &mut Rig<L>, input: Input) -> bool {
+    let lossy = rig.loses_write;
+    let taken = rig.step(input);
+    assert!(lossy || taken.is_ok(), "{taken:?}");
+    taken.is_ok()
 }
 
 fn event(speech: &Speech) -> ModelEvent {
@@ -219,7 +236,7 @@ pub fn every_turn_ends_once<L: TestLog>(ops: &[Op]) -> Law {
 /// The cursor law: what a reader gets who resumes after any event is what an undisturbed reader got after it.
 pub fn resuming_anywhere_misses_nothing<L: TestLog>(ops: &[Op], budget: usize, phase: usize) -> Law {
     let mut rig = Rig::on(L::create(), Settings { tool_timeout: Some(100), max_answer: 1500, ..settings() });
-    for op in ops.iter().filter(|op| !matches!(op, Op::Crash)) {
+    for op in ops.iter().filter(|op| !matches!(op, Op::Crash | Op::LoseWrite)) {
         perform(&mut rig, op);
     }
     rig.flush();

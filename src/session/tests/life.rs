@@ -96,6 +96,7 @@ fn what_the_model_was_writing_counts_as_progress() {
         rig.now += 310;
         let Session { id, settings, state, .. } = rig.session.clone();
         rig.session = Session::load(id, settings, state, Vec::new()).heard_at(heard.map(Seconds));
+        rig.running = None;
         rig.step(Input::Recover).unwrap();
         assert_eq!(rig.session.state.status(), status, "{heard:?}");
     }
@@ -106,11 +107,13 @@ fn a_session_may_have_an_end() {
     let mut rig = Rig::new();
     rig.session.settings.expires_at = Some(Seconds(1020));
     assert_eq!(rig.session.due(Seconds(1000)), Some(Alarm::End(Seconds(1020))));
-    rig.session.state.phase = Phase::Idle;
-    let mut context = Context { now: Seconds(1019), ids: &mut rig.ids, log: &rig.log };
-    assert!(!rig.session.step(Input::Alarm, &mut context).unwrap().erase);
-    context.now = Seconds(1020);
-    assert!(rig.session.step(Input::Alarm, &mut context).unwrap().erase);
+    assert!(!rig.session.is_over(Seconds(1019)));
+    assert!(rig.session.is_over(Seconds(1020)));
+    rig.session.state = State::new(Seconds(1000));
+    let before = rig.session.state.clone();
+    let mut context = Context { now: Seconds(1020), ids: &mut rig.ids, log: &rig.log };
+    assert_eq!(rig.session.step(Input::Alarm, &mut context).unwrap().append, []);
+    assert_eq!(rig.session.state, before, "what is about to be erased is written");
 }
 
 #[test]

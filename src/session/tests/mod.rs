@@ -9,6 +9,7 @@ mod queue;
 mod rows;
 mod scenarios;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -144,6 +145,43 @@ fn is_output(item: &Item, call_id: &CallId) -> bool {
     matches!(&item.kind, Kind::FunctionCallOutput { call_id: id } if id == call_id)
 }
 
+/// A log whose reads fail after so many.
+struct Failing<'a, L> {
+    log: &'a L,
+    reads: Cell<usize>,
+    failed: Cell<bool>,
+}
+
+impl<L: Log> Failing<'_, L> {
+    fn read<R>(&self, read: impl FnOnce(&L) -> Result<R, Unreadable>) -> Result<R, Unreadable> {
+        match self.reads.get().checked_sub(1) {
+            Some(left) => {
+                self.reads.set(left);
+                read(self.log)
+            }
+            None => {
+                self.failed.set(true);
+                Err(Unreadable::Storage("out of order".into()))
+            }
+        }
+    }
+}
+
+impl<L: Log> Log for Failing<'_, L> {
+    fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
+        self.read(|log| log.records(from, limit))
+    }
+
+    fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable> {
+        self.read(|log| log.output_of(call_id))
+    }
+
+    fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable> {
+        self.read(|log| log.has_call(call_id))
+    }
+}
+
+#[derive(Clone)]
 pub struct Counter(u64);
 
 impl Mint for Counter {
@@ -163,8 +201,14 @@ pub struct Rig<L = Memory> {
     pub seen: Vec<Event>,
     /// Records in the order in which they were appended.
     appended: Vec<Record>,
-    /// The model request that is open.
+    /// The model request that was made last. It may be over.
     pub request: Option<Seq>,
+    /// The task that runs.
+    running: Option<TaskId>,
+    /// Whether the next write is lost.
+    pub loses_write: bool,
+    /// Whether the next events cannot be made.
+    pub loses_events: bool,
     /// What the model was shown, request by request.
     pub prompts: Vec<Vec<ContextLine>>,
     /// Whether growth of open items is left to be published later, together.
@@ -194,6 +238,9 @@ impl<L: TestLog> Rig<L> {
             seen: Vec::new(),
             appended: Vec::new(),
             request: None,
+            running: None,
+            loses_write: false,
+            loses_events: false,
             prompts: Vec::new(),
             gathers: false,
         }
@@ -201,28 +248,38 @@ impl<L: TestLog> Rig<L> {
 
     /// Takes one input and does what a driver does. Checks the laws that hold after every step.
     pub fn step(&mut self, input: Input) -> Result<Ack, Rejected> {
-        let before = self.session.state.clone();
-        let mut context = Context { now: Seconds(self.now), ids: &mut self.ids, log: &self.log };
-        let effects = match self.session.step(input, &mut context) {
-            Ok(effects) => effects,
-            Err(rejected) => {
-                assert_eq!(self.session.state, before, "a rejected input has changed something");
-                return Err(rejected);
+        let over = match &input {
+            Input::ModelFailed { at, .. } => Some(*at),
+            Input::Model { at, events } => {
+                events.iter().any(|event| matches!(event, ModelEvent::Finish { .. })).then_some(*at)
             }
+            _ => None,
         };
+        self.running.take_if(|task| over.is_some_and(|at| *task == TaskId::Sample(at)));
+        let before = self.session.clone();
+        let taken = self.take(&input);
+        let effects =
+            taken.inspect_err(|_| assert!(self.session == before, "a rejected input changed something"))?;
         if !effects.append.is_empty() {
+            if std::mem::take(&mut self.loses_write) {
+                self.reload();
+                let ack = self.step(Input::Recover)?;
+                return if input == Input::Recover { Ok(ack) } else { self.step(input) };
+            }
             self.log.append(&effects.append, &self.session.state);
         }
         self.appended.extend(effects.append.iter().cloned());
         assert_eq!(self.fold(), self.session.state, "folding the log gives another state");
         if !(self.gathers && effects.append.is_empty()) {
-            self.seen.extend(self.session.publish(&effects.append, &self.log).unwrap());
+            self.publish(&effects.append);
         }
-        if effects.cancel {
-            self.request = None;
+        for task in effects.stop {
+            self.running.take_if(|running| *running == task);
+            self.request.take_if(|at| TaskId::Sample(*at) == task);
         }
-        if let Some(sample) = effects.sample {
+        for Task::Sample(sample) in effects.start {
             assert!(matches!(self.session.state.phase, Phase::Sampling { at, .. } if at == sample.at));
+            assert_eq!(self.running.replace(TaskId::Sample(sample.at)), None, "two model requests at once");
             self.request = Some(sample.at);
             let prompt = self.log.context();
             assert_valid(&prompt);
@@ -235,11 +292,14 @@ impl<L: TestLog> Rig<L> {
             }
             self.prompts.push(prompt);
         }
+        if self.running.is_some() {
+            assert!(matches!(self.session.state.phase, Phase::Sampling { .. }), "a request that nobody waits for");
+        }
         match &self.session.state.phase {
             Phase::Idle => assert_eq!(effects.alarm, None),
             Phase::Sampling { wait: Some(wait), .. } if wait.0 > self.now => {
                 assert_eq!(effects.alarm, Some(Alarm::Retry(*wait)));
-                assert_eq!(effects.sample, None, "a request that has to wait is made");
+                assert_eq!(self.running, None, "a request that has to wait is made");
             }
             Phase::Sampling { .. } => assert_eq!(effects.alarm, Some(Alarm::Watchdog(Seconds(self.now + 30)))),
             Phase::Parked { calls, .. } => {
@@ -248,7 +308,42 @@ impl<L: TestLog> Rig<L> {
             }
         }
         self.log.check(&self.session.state);
-        Ok(effects.answer)
+        Ok(effects.ack)
+    }
+
+    /// The step itself, tried first with a log that fails at its first read, at its second, and so on: it then changes nothing.
+    fn take(&mut self, input: &Input) -> Result<Effects, Rejected> {
+        for reads in 0.. {
+            let before = self.session.clone();
+            let mut ids = self.ids.clone();
+            let log = Failing { log: &self.log, reads: Cell::new(reads), failed: Cell::new(false) };
+            let mut context = Context { now: Seconds(self.now), ids: &mut ids, log: &log };
+            let taken = self.session.step(input.clone(), &mut context);
+            if !log.failed.get() {
+                self.ids = ids;
+                return taken;
+            }
+            assert!(matches!(taken, Err(Rejected::Unreadable(_))), "a failed read was taken for an answer");
+            assert!(self.session == before, "a step that could not read the log changed something");
+        }
+        unreachable!("a step reads the log without end")
+    }
+
+    /// Shows what there is to show. If that fails the readers come back with the cursor that they have.
+    fn publish(&mut self, appended: &[Record]) {
+        if !std::mem::take(&mut self.loses_events) {
+            self.seen.extend(self.session.publish(appended, &self.log).unwrap());
+            return;
+        }
+        let log = Failing { log: &self.log, reads: Cell::new(0), failed: Cell::new(false) };
+        match self.session.publish(appended, &log) {
+            Ok(events) => self.seen.extend(events),
+            Err(_) => {
+                self.session.skip();
+                let from = self.seen.last().and_then(|event| event.cursor).unwrap_or(Cursor::START);
+                self.seen.extend(self.session.replay(from, usize::MAX, &self.log).unwrap().events);
+            }
+        }
     }
 
     fn fold(&self) -> State {
@@ -261,11 +356,16 @@ impl<L: TestLog> Rig<L> {
 
     /// The object dies and another instance takes over, from the state row and the last checkpoint.
     pub fn crash(&mut self) {
-        let (state, open) = self.log.reload();
-        assert_eq!(state, self.session.state, "another state was stored");
-        self.session = Session::load(self.session.id.clone(), self.session.settings.clone(), state, open);
-        self.request = None;
+        let before = self.session.state.clone();
+        self.reload();
+        assert_eq!(self.session.state, before, "another state was stored");
         self.step(Input::Recover).unwrap();
+    }
+
+    fn reload(&mut self) {
+        let (state, open) = self.log.reload();
+        self.session = Session::load(self.session.id.clone(), self.session.settings.clone(), state, open);
+        (self.request, self.running) = (None, None);
     }
 
     /// A copy of the session, made from its log in the order of its places.
@@ -290,7 +390,7 @@ impl<L: TestLog> Rig<L> {
     }
 
     pub fn flush(&mut self) {
-        self.seen.extend(self.session.publish(&[], &self.log).unwrap());
+        self.publish(&[]);
     }
 
     pub fn save(&mut self) {
