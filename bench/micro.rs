@@ -7,6 +7,7 @@ mod streams;
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
+use layby::api;
 use layby::provider::{ContextLine, Decoder, ModelCall, Prompt, Provider, Sampling};
 use layby::session::{Cursor, Input, ModelEvent, PartKind};
 use layby::sse;
@@ -130,7 +131,7 @@ mod publish {
         let appended = rig.step(rig.said(vec![finish()])).append;
         rig.log.append(&appended);
         bencher.with_inputs(|| rig.clone()).bench_local_values(|mut rig| {
-            let events = rig.session.publish(&appended, &rig.log).unwrap();
+            let events = api::publish(&mut rig.session, &appended, &rig.log).unwrap();
             frames(&rig.session, &events)
         });
     }
@@ -145,7 +146,7 @@ mod publish {
             rig.perform(given(n));
             rig.model(vec![ModelEvent::Message, text(PROSE), finish()]);
         }
-        let events = || rig.session.replay(Cursor::START, usize::MAX, &rig.log).unwrap().events;
+        let events = || api::replay(&rig.session, Cursor::START, usize::MAX, &rig.log).unwrap().events;
         let size = frames(&rig.session, &events()).len();
         let bencher = bencher.counter(BytesCount::new(size)).counter(ItemsCount::new(events().len()));
         bencher.bench_local(|| frames(&rig.session, &events()));

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use layby::api::{Event, publish};
 use layby::session::{
-    CallId, Context, Effects, Event, Finish, Input, Item, Log, Mint, ModelEvent, NewMessage, OnBusy, PartKind,
-    Record, Seconds, Seq, Session, SessionId, Settings, State, Task, ToolOutput, Unreadable, Usage,
+    CallId, Context, Effects, Finish, Input, Item, Log, Mint, ModelEvent, NewMessage, OnBusy, PartKind, Record,
+    Seconds, Seq, Session, SessionId, Settings, State, Task, ToolOutput, Unreadable, Usage,
 };
 use layby::sse;
 
@@ -71,7 +72,7 @@ impl Rig {
         let effects = self.step(input);
         self.at = effects.start.first().map_or(self.at, |Task::Sample(sample)| sample.at);
         self.log.append(&effects.append);
-        let events = self.session.publish(&effects.append, &self.log).unwrap();
+        let events = publish(&mut self.session, &effects.append, &self.log).unwrap();
         frames(&self.session, &events)
     }
 }

@@ -265,7 +265,7 @@ fn every_code_is_in_the_envelope_and_every_event_is_described() {
     }
     assert!(count >= 17, "only {count} codes");
     let events = &document["components"]["schemas"]["StreamEvent"]["discriminator"]["mapping"];
-    for source in [include_str!("../src/session/event.rs"), include_str!("../src/session/shape.rs")] {
+    for source in [include_str!("../src/api/stream/native.rs")] {
         let words = source.split('"').filter(|word| word.starts_with("response.") || word.starts_with("session."));
         for word in words {
             assert!(events.get(word).is_some(), "{word} is not described");

@@ -103,7 +103,7 @@ impl Rig {
         for record in &effects.append {
             assert!(self.log.0.insert(record.seq, record.clone()).is_none(), "a place was used twice");
         }
-        match self.session.publish(&effects.append, &self.log) {
+        match layby::api::publish(&mut self.session, &effects.append, &self.log) {
             Ok(events) => assert!(events.iter().all(|event| !event.data.contains(['\n', '\r']))),
             Err(e) => panic!("{e}"),
         }

@@ -10,6 +10,7 @@ mod event;
 mod gzip;
 mod idempotency;
 mod info;
+mod item;
 mod limit;
 mod outbound;
 mod patch;
@@ -18,6 +19,7 @@ mod reader;
 mod route;
 mod seed;
 mod service;
+mod stream;
 mod tenant;
 mod token;
 mod view;
@@ -31,6 +33,9 @@ pub use error::{Code, Error};
 pub use event::{Command, command};
 pub use idempotency::{Key, REPLY_TTL, Remembered, keyed_session};
 pub use info::SessionInfo;
+pub use item::nested;
+#[cfg(test)]
+pub use item::{STREAMED, data, flat, type_name};
 pub use limit::{Bucket, Rate};
 pub use outbound::{Reach, check_url};
 pub use patch::{Fork, Patch, fork, patch};
@@ -39,9 +44,10 @@ pub use reader::{End, MAX_ACK, Redial, Window, ack};
 pub use route::{Method, Route};
 pub use seed::InitialItems;
 pub use service::{Features, OPENAPI, info};
+pub use stream::{Event, Page, greeting, publish, replay};
 pub use tenant::Tenant;
 pub use token::{Access, Claims, Need, PREFIX as TOKEN, Scope, revoked};
-pub use view::{Reply, accepted, agent_view, events_page, items_page, message, nested, snapshot};
+pub use view::{Reply, accepted, agent_view, events_page, items_page, message, snapshot};
 
 /// The largest request body, in bytes.
 pub const MAX_BODY: usize = 8 * 1024 * 1024;

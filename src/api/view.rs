@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::agent::agent_fields;
-use super::{Access, SessionInfo};
-use crate::session::{Ack, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Page, Session, Status};
+use super::stream::Page;
+use super::{Access, SessionInfo, item};
+use crate::session::{Ack, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Session, Status};
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,17 +41,15 @@ pub fn snapshot(
 ) -> Value {
     let state = &session.state;
     let last = state.last.as_ref().map(|last| {
-        let (status, error) = match &last.outcome {
-            Outcome::Completed => ("completed", None),
-            Outcome::Incomplete(_) => ("incomplete", None),
-            Outcome::Failed(failure) => ("failed", Some(failure)),
-            Outcome::Cancelled => ("cancelled", None),
+        let error = match &last.outcome {
+            Outcome::Failed(failure) => Some(failure),
+            Outcome::Completed | Outcome::Incomplete(_) | Outcome::Cancelled => None,
         };
-        json!({"id": last.id, "status": status, "error": error})
+        json!({"id": last.id, "status": last.outcome.status(), "error": error})
     });
     let calls = state.open_calls().iter().zip(pending).map(|(call, item)| {
         json!({
-            "call_id": call.call_id, "name": call.name, "arguments": item.data().get("arguments"),
+            "call_id": call.call_id, "name": call.name, "arguments": item::data(item).get("arguments"),
             "response_id": item.response_id, "created_at": call.created_at, "expires_at": call.expires_at,
         })
     });
@@ -76,7 +75,7 @@ pub fn snapshot(
 /// A page of items: `(item, status)` in the order asked for.
 pub fn items_page(items: &[(Item, Status)], has_more: bool) -> Value {
     json!({
-        "object": "list", "data": items.iter().map(|(item, status)| item.show(*status)).collect::<Vec<_>>(),
+        "object": "list", "data": items.iter().map(|(item, status)| item::flat(item, *status)).collect::<Vec<_>>(),
         "first_id": items.first().map(|(item, _)| &item.id), "last_id": items.last().map(|(item, _)| &item.id),
         "has_more": has_more,
     })
@@ -100,15 +99,6 @@ pub fn events_page(session: &Session, page: &Page) -> Reply {
     let cursor = page.cursor.text(&session.id);
     let body = format!(r#"{{"object":"list","data":[{data}],"cursor":"{cursor}","has_more":{}}}"#, page.more);
     Reply { status: 200, headers: Vec::new(), body }
-}
-
-/// An item in the form of the snapshot: its keys top level and under `data`.
-pub fn nested(item: &Item, status: Status) -> Value {
-    let mut shown = item.show(status);
-    if let Some(object) = shown.as_object_mut() {
-        object.insert("data".into(), item.data());
-    }
-    shown
 }
 
 /// The agent of a session, without its secrets. Its instructions are for those with an API key.

@@ -12,8 +12,8 @@ use super::directory_sync::{AGAIN, DirectorySync};
 use super::request::OpenRequest;
 use super::sampling_task;
 use crate::api::{
-    self, Agent, Bucket, Code, Error, InitialItems, Key, Patch, REPLY_TTL, Reply, SessionInfo, SnapshotQuery,
-    Tenant,
+    self, Agent, Bucket, Code, Error, Event, InitialItems, Key, Patch, REPLY_TTL, Reply, SessionInfo,
+    SnapshotQuery, Tenant,
 };
 use crate::config::LogLevel;
 use crate::provider::Sampling;
@@ -22,8 +22,8 @@ use crate::runtime::storage::sql::Sql;
 use crate::runtime::storage::store::{Store, Stored};
 use crate::runtime::wire::END;
 use crate::session::{
-    Ack, Context, Cursor, Effects, Entry, Event, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds,
-    Seq, Session, SessionId, Task, TaskId, Unreadable,
+    Ack, Context, Cursor, Effects, Entry, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds, Seq,
+    Session, SessionId, Task, TaskId, Unreadable,
 };
 use crate::sse;
 
@@ -342,7 +342,7 @@ impl Driver {
     /// Sends to all subscribers what there is to show now, encoded once. What was appended is durable by now, so a failure
     /// here must not undo it: the subscribers are cut off instead, and find it in the log when they resume.
     fn publish(&self, live: &mut Live, appended: &[Record]) {
-        let events = match live.session.publish(appended, &self.store) {
+        let events = match api::publish(&mut live.session, appended, &self.store) {
             Ok(events) => events,
             Err(e) => {
                 worker::console_error!("events could not be made: {e}");
@@ -486,13 +486,12 @@ impl Live {
 
 /// One line per turn, without content.
 fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_written: u32) {
-    let (status, code) = match outcome {
-        Outcome::Completed => ("completed", None),
-        Outcome::Incomplete(reason) => ("incomplete", Some(reason.as_str())),
-        Outcome::Failed(failure) => ("failed", Some(failure.code.as_str())),
-        Outcome::Cancelled => ("cancelled", None),
+    let code = match outcome {
+        Outcome::Completed | Outcome::Cancelled => None,
+        Outcome::Incomplete(reason) => Some(reason.as_str()),
+        Outcome::Failed(failure) => Some(failure.code.as_str()),
     };
-    let line = serde_json::json!({"event": "turn", "session": session, "response": turn, "status": status,
+    let line = serde_json::json!({"event": "turn", "session": session, "response": turn, "status": outcome.status(),
         "code": code, "rows_written": rows_written});
     worker::console_log!("{line}");
 }

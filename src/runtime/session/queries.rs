@@ -66,7 +66,7 @@ impl Driver {
         self.read(|live| {
             let session = &live.session;
             let from = query.after.as_deref().map_or(Ok(Cursor::START), |after| position(session, after))?;
-            let mut page = session.replay(from, EVENTS_PAGE, &self.store)?;
+            let mut page = api::replay(session, from, EVENTS_PAGE, &self.store)?;
             if page.events.len() > query.limit {
                 page.events.truncate(query.limit);
                 page.cursor = page.events.last().and_then(|event| event.cursor).unwrap_or(page.cursor);
@@ -90,7 +90,7 @@ impl Driver {
                 return Ok(Batch { text: greeting(session, &self.store)?, more: false });
             };
             let from = position(session, cursor)?;
-            let page = session.replay(from, PAGE, &self.store)?;
+            let page = api::replay(session, from, PAGE, &self.store)?;
             Ok(Batch { text: batch(session, page.cursor, &page.events), more: page.more })
         })
     }
@@ -277,7 +277,7 @@ fn position(session: &Session, cursor: &str) -> Result<Cursor, Malformed> {
 fn greeting(session: &Session, log: &Store) -> Result<String, Unreadable> {
     let cursor = session.cursor().text(&session.id);
     let mut text = format!("{cursor}\n");
-    let events = session.greeting(log)?;
+    let events = api::greeting(session, log)?;
     let resting = matches!(session.state.status(), SessionStatus::Idle | SessionStatus::Failed);
     for (n, event) in events.iter().enumerate() {
         let last = n + 1 == events.len() && !resting;

@@ -45,7 +45,7 @@ fn columns(inline: usize, of: impl Fn(&str) -> String) -> String {
 }
 
 /// A column of the record that holds a row's item: of a message that waited, that is another one.
-fn held(column: &str) -> String {
+fn queued(column: &str) -> String {
     format!("COALESCE(q.{column}, l.{column})")
 }
 
@@ -76,10 +76,10 @@ impl<D: Database + Clone> Store<D> {
         room: usize,
     ) -> Result<(Vec<(Seq, Item)>, bool), Unreadable> {
         let (test, order) = if descending { ("<", "DESC") } else { (">", "ASC") };
-        let columns = columns(INLINE, held);
+        let columns = columns(INLINE, queued);
         let sql = format!(
-            "SELECT l.seq, CASE WHEN l.held > 0 THEN json_extract(l.entry, '$.started.turn.response_id') END, {columns}
-             FROM log l LEFT JOIN log q ON q.seq = l.held
+            "SELECT l.seq, CASE WHEN l.queued > 0 THEN json_extract(l.entry, '$.started.turn.response_id') END, {columns}
+             FROM log l LEFT JOIN log q ON q.seq = l.queued
              WHERE l.listed = 1 AND l.seq {test} ? ORDER BY l.seq {order} LIMIT ?"
         );
         let edge = if descending { Seq((1 << 53) - 1) } else { Seq(0) };
@@ -108,10 +108,10 @@ impl<D: Database + Clone> Store<D> {
 
     /// The transcript as the model is shown it. What is too large is found out before it is held.
     pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, NoContext> {
-        let (size, seq, body) = (held("size"), held("seq"), held("body"));
+        let (size, seq, body) = (queued("size"), queued("seq"), queued("body"));
         let sql = format!(
             "SELECT l.seq, l.part, {seq}, {size}, CASE WHEN {size} <= {INLINE} THEN {body} END
-            FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq LIMIT {LINES}"
+            FROM log l LEFT JOIN log q ON q.seq = l.queued WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq LIMIT {LINES}"
         );
         let mut shown = self.shown.borrow_mut();
         let mut fits = CONTEXT.saturating_sub(shown.size());
@@ -137,8 +137,8 @@ impl<D: Database + Clone> Store<D> {
     }
 
     fn context_size(&self) -> Result<usize, Unreadable> {
-        let size = held("size");
-        let sql = format!("SELECT SUM({size}) FROM log l LEFT JOIN log q ON q.seq = l.held WHERE l.context = 1");
+        let size = queued("size");
+        let sql = format!("SELECT SUM({size}) FROM log l LEFT JOIN log q ON q.seq = l.queued WHERE l.context = 1");
         Ok(self.sql.query(&sql, Vec::new())?.first_mut().map_or(0, size_of))
     }
 

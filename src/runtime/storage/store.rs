@@ -40,7 +40,7 @@ const CHUNKS: &str = "
 ";
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, part TEXT NOT NULL, context INTEGER NOT NULL, listed INTEGER NOT NULL,
-        item_id TEXT, call_id TEXT, held INTEGER, size INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
+        item_id TEXT, call_id TEXT, queued INTEGER, size INTEGER NOT NULL, entry TEXT NOT NULL, body TEXT);
     CREATE INDEX IF NOT EXISTS call ON log (call_id) WHERE part = 'call';
 ";
 
@@ -223,7 +223,7 @@ impl<D: Database + Clone> Store<D> {
 
     /// Where an item of the transcript stands.
     pub fn seq_of(&self, item_id: &str) -> Result<Option<Seq>, Unreadable> {
-        let sql = "SELECT s.seq FROM log i JOIN log s ON s.seq = i.seq OR s.held = i.seq
+        let sql = "SELECT s.seq FROM log i JOIN log s ON s.seq = i.seq OR s.queued = i.seq
             WHERE i.item_id = ? AND s.listed = 1 LIMIT 1";
         let mut rows = self.sql.query(sql, vec![text(item_id)])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
@@ -266,7 +266,7 @@ impl<D: Database + Clone> Store<D> {
         values.extend(kept.iter().map(|_| MetaRow::ROW));
         // A record that is there already is an error: it may not become NULL.
         let sql = format!(
-            "INSERT INTO log (seq, part, context, listed, item_id, call_id, held, size, entry, body) VALUES {}
+            "INSERT INTO log (seq, part, context, listed, item_id, call_id, queued, size, entry, body) VALUES {}
             ON CONFLICT (seq) DO UPDATE SET entry = CASE WHEN excluded.seq < 0 THEN excluded.entry END",
             values.join(", ")
         );
@@ -292,7 +292,7 @@ impl<D: Database + Clone> Store<D> {
             number(u64::from(is_listed(entry))),
             entry.item_id().map(ToString::to_string).into(),
             entry.call_id().map(ToString::to_string).into(),
-            entry.held().map(|seq| seq.0).into(),
+            entry.queued().map(|seq| seq.0).into(),
             number(body.len() as u64),
             text(json),
             entry.item().filter(|_| chunks.is_empty()).map(|_| body).into(),
@@ -340,7 +340,7 @@ fn still_open(checkpoint: Checkpoint, state: &State) -> Vec<Open> {
 /// What a record is in the transcript, if anything.
 fn part(entry: &Entry) -> &'static str {
     let Some(item) = entry.item() else {
-        return if entry.held().is_some() { "user" } else { "control" };
+        return if entry.queued().is_some() { "user" } else { "control" };
     };
     match (&item.kind, entry) {
         (_, Entry::Queued(_)) => "queued",

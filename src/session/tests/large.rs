@@ -1,8 +1,8 @@
 //! What is large is cut on the stream, and the same in every replay.
 
-use super::log::OUTPUT;
 use super::*;
-use crate::session::item::STREAMED;
+use crate::api::STREAMED;
+use crate::session::stream::TURN_ITEMS;
 
 /// A turn that gets these outputs, one after the other, and then ends. What was heard of it.
 fn turn(outputs: &[Value]) -> (Rig, Vec<Event>) {
@@ -16,7 +16,7 @@ fn turn(outputs: &[Value]) -> (Rig, Vec<Event>) {
     }
     rig.model(vec![ModelEvent::Message, text("that was all"), close(), done()]);
     let seen = rig.seen.clone();
-    let replayed = rig.session.replay(Cursor::START, usize::MAX, &rig.log).unwrap().events;
+    let replayed = api::replay(&rig.session, Cursor::START, usize::MAX, &rig.log).unwrap().events;
     let whole = |events: &[Event]| -> Vec<String> {
         let whole = events.iter().filter(|event| !event.kind.ends_with(".delta"));
         whole.map(|event| event.data.clone()).collect()
@@ -43,7 +43,7 @@ fn the_end_of_a_turn_names_every_item_and_holds_what_fits() {
     let items = output(&events);
     assert_eq!(items.len(), 11);
     let end = events.iter().find(|event| event.kind == "response.completed").unwrap();
-    assert!(end.data.len() < OUTPUT + 10_000, "{} bytes", end.data.len());
+    assert!(end.data.len() < TURN_ITEMS + 10_000, "{} bytes", end.data.len());
     let outputs: Vec<&Value> = items.iter().filter(|item| item["type"] == "function_call_output").collect();
     for (n, item) in outputs.iter().enumerate() {
         let truncated = n >= 3;
@@ -55,14 +55,14 @@ fn the_end_of_a_turn_names_every_item_and_holds_what_fits() {
     let last = items.last().unwrap();
     assert_eq!(last["content"][0]["text"], "that was all", "what comes later and fits is whole");
     let stored = rig.log.output_of(&CallId("c4".into())).unwrap().unwrap();
-    assert_eq!(stored.show(Status::Completed)["output"].as_str().unwrap().len(), 300_000);
+    assert_eq!(api::flat(&stored, Status::Completed)["output"].as_str().unwrap().len(), 300_000);
 }
 
 #[test]
 fn a_call_that_is_only_named_says_its_tool_and_what_became_of_it() {
     let mut rig = Rig::with(Settings { tool_timeout: Some(100), ..settings() });
     rig.say_with("go", &["look"]);
-    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(OUTPUT));
+    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(TURN_ITEMS));
     rig.model(vec![call("a", "look"), arguments(&large), close(), done()]);
     rig.now += 200;
     rig.step(Input::Alarm).unwrap();

@@ -72,7 +72,7 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
+pub fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
     match op {
         Op::Say { tools, on_busy } => {
             let tools: &[&str] = if *tools { &["look"] } else { &[] };
@@ -190,7 +190,7 @@ fn alike(one: &[Event], other: &[Event]) -> Result<(), TestCaseError> {
 fn replay<L: TestLog>(rig: &Rig<L>, from: Cursor, budget: usize) -> Vec<Event> {
     let (mut events, mut at) = (Vec::new(), from);
     loop {
-        let page = rig.session.replay(at, budget, &rig.log).unwrap();
+        let page = api::replay(&rig.session, at, budget, &rig.log).unwrap();
         events.extend(page.events);
         at = page.cursor;
         if !page.more {

@@ -42,7 +42,7 @@ fn a_running_turn_is_sampled_again_after_a_crash() {
         .records
         .values()
         .filter_map(|r| r.entry.item())
-        .map(|i| (i.status, i.data()["content"][0]["text"].clone()))
+        .map(|i| (i.status, api::data(i)["content"][0]["text"].clone()))
         .collect();
     assert_eq!(items[1], (Status::Incomplete, json!("half")));
     assert_eq!(items[2], (Status::Completed, json!("whole")));

@@ -1,6 +1,7 @@
 //! A session under test: the machine, a log, a clock that is turned by hand, and ids that count.
 
 mod dialects;
+mod grammar;
 mod large;
 pub(crate) mod laws;
 mod life;
@@ -14,7 +15,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::log::*;
 use super::*;
+use crate::api::{self, Event};
 use crate::provider::{ContextLine, ContextPart, arrange};
 
 /// The log of a session under test, and what is kept beside it.
@@ -81,8 +84,8 @@ impl TestLog for Memory {
         let shown = self.records.values().filter(|record| record.entry.in_context());
         shown
             .map(|record| {
-                let item = match record.entry.held() {
-                    Some(held) => self.item(held).unwrap(),
+                let item = match record.entry.queued() {
+                    Some(queued) => self.item(queued).unwrap(),
                     None => record.entry.item().unwrap().clone(),
                 };
                 let part = match &item.kind {
@@ -332,16 +335,16 @@ impl<L: TestLog> Rig<L> {
     /// Shows what there is to show. If that fails the readers come back with the cursor that they have.
     fn publish(&mut self, appended: &[Record]) {
         if !std::mem::take(&mut self.loses_events) {
-            self.seen.extend(self.session.publish(appended, &self.log).unwrap());
+            self.seen.extend(api::publish(&mut self.session, appended, &self.log).unwrap());
             return;
         }
         let log = Failing { log: &self.log, reads: Cell::new(0), failed: Cell::new(false) };
-        match self.session.publish(appended, &log) {
+        match api::publish(&mut self.session, appended, &log) {
             Ok(events) => self.seen.extend(events),
             Err(_) => {
                 self.session.skip();
                 let from = self.seen.last().and_then(|event| event.cursor).unwrap_or(Cursor::START);
-                self.seen.extend(self.session.replay(from, usize::MAX, &self.log).unwrap().events);
+                self.seen.extend(api::replay(&self.session, from, usize::MAX, &self.log).unwrap().events);
             }
         }
     }

@@ -22,8 +22,8 @@ fn every_kind_of_record_is_read_as_it_was_written() {
         format!(
             r#"{{"queued":{{"item":{message},"tools":[{tool}],"model":"n","settings":{{"temperature":1}},"steers":true}}}}"#
         ),
-        r#"{"withdrawn":{"held":4,"at":5}}"#.to_string(),
-        r#"{"steered":{"held":4,"at":5}}"#.to_string(),
+        r#"{"withdrawn":{"queued":4,"at":5}}"#.to_string(),
+        r#"{"steered":{"queued":4,"at":5}}"#.to_string(),
         format!(r#"{{"started":{{"turn":{head},"source":{{"message":{{"item":{message}}}}}}}}}"#),
         format!(r#"{{"started":{{"turn":{head},"source":{{"queued":4}}}}}}"#),
         format!(r#"{{"output":{{"item":{call},"index":0,"context":true}}}}"#),

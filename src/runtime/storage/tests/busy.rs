@@ -1,8 +1,9 @@
 //! Messages that come while the model answers are appended before its answer, and have their place behind it.
 
 use super::laws::Checked;
+use crate::api::{self, Event};
 use crate::session::tests::{Rig, TestLog, arguments, call, close, done, posted, settings, text};
-use crate::session::{Cursor, Event, Input, Log, ModelEvent, NewMessage, OnBusy, Phase, SessionStatus, Settings};
+use crate::session::{Cursor, Input, Log, ModelEvent, NewMessage, OnBusy, Phase, SessionStatus, Settings};
 
 fn rig() -> Rig<Checked> {
     Rig::on(Checked::create(), Settings { max_queue: 40, ..settings() })
@@ -16,7 +17,7 @@ fn post(rig: &mut Rig<Checked>, words: &str, on_busy: OnBusy) {
 fn replay(rig: &Rig<Checked>, mut from: Cursor) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
-        let page = rig.session.replay(from, 2000, &rig.log).unwrap();
+        let page = api::replay(&rig.session, from, 2000, &rig.log).unwrap();
         events.extend(page.events);
         from = page.cursor;
         if !page.more {

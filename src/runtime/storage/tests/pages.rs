@@ -134,7 +134,7 @@ fn a_replay_in_pages_of_large_records_is_whole() {
     }
     let (mut from, mut kinds) = (Cursor::START, Vec::new());
     loop {
-        let page = rig.session.replay(from, 100_000, &rig.log).unwrap();
+        let page = crate::api::replay(&rig.session, from, 100_000, &rig.log).unwrap();
         kinds.extend(page.events.iter().map(|event| event.kind));
         from = page.cursor;
         if !page.more {

@@ -1,8 +1,8 @@
 //! Interrupts: the turn ends in one durable step, and the next model request is as valid as any.
 
-use super::entry::{Entry, OpenCall, Outcome};
 use super::output::{OnLastOutput, Resolution};
-use super::{Ack, InterruptStatus, Kind, Phase, ResponseId, Role, Status, Step, user_message};
+use super::{Ack, InterruptStatus, Phase, Step};
+use crate::session::log::{Entry, Kind, OpenCall, Outcome, ResponseId, Role, Status, user_message};
 
 /// What the model is told about a turn that was stopped.
 #[derive(Clone, Copy)]

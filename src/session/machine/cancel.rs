@@ -1,7 +1,8 @@
 //! Cancels one call: the model is told that nobody will answer it, and the turn goes on.
 
 use super::output::{OnLastOutput, Resolution};
-use super::{Ack, CallId, Rejected, Status, Step};
+use super::{Ack, Rejected, Step};
+use crate::session::log::{CallId, Status};
 
 /// What the model is told about such a call.
 const CANCELLED: &str = "cancelled: the user or the client decided not to answer this call";

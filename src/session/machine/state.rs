@@ -8,8 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, Failure, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
-use super::{Item, ItemId, ResponseId, Seconds, Seq};
+use crate::session::log::{
+    Entry, Failure, Item, ItemId, OpenCall, Outcome, Record, ResponseId, Seconds, Seq, Source, Started, Tool,
+    TurnHead, Usage,
+};
+use crate::session::stream::SessionStatus;
 
 /// How many places of the log a model request reserves for its output items. Items get their place, and with it the
 /// cursors of their deltas, when they open; other records that come meanwhile go above the block.
@@ -127,20 +130,6 @@ pub struct LastTurn {
     pub outcome: Outcome,
 }
 
-/// The session's status, as clients see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionStatus {
-    /// At rest.
-    Idle,
-    /// The model is at work.
-    Running,
-    /// Every open call waits for a client.
-    Waiting,
-    /// At rest, and the last turn failed.
-    Failed,
-}
-
 impl State {
     /// A session that has just been made.
     pub fn new(now: Seconds) -> Self {
@@ -195,7 +184,7 @@ impl State {
     }
 
     /// Where the next record goes: an output item to its reserved place, anything else above all that is reserved.
-    pub fn place(&self, entry: &Entry) -> Seq {
+    pub fn seq_of(&self, entry: &Entry) -> Seq {
         match (entry, &self.phase) {
             (Entry::Output { .. }, Phase::Sampling { at, .. }) => *at,
             _ => self.next,
@@ -219,11 +208,11 @@ impl State {
                     model: message.model.clone(),
                 });
             }
-            Entry::Withdrawn { held, at } => {
+            Entry::Withdrawn { queued, at } => {
                 self.updated_at = *at;
-                self.queue.retain(|waiting| waiting.seq != *held);
+                self.queue.retain(|waiting| waiting.seq != *queued);
             }
-            Entry::Steered { held, at } => self.steer(record.seq, *held, *at),
+            Entry::Steered { queued, at } => self.steer(record.seq, *queued, *at),
             Entry::Started(started) => self.start(record.seq, started),
             Entry::Output { item, .. } => {
                 self.updated_at = item.created_at;
@@ -276,8 +265,8 @@ impl State {
     fn start(&mut self, seq: Seq, started: &Started) {
         let (source, (tools, timeouts)) = match &started.source {
             Source::Message(message) => (seq, (names(&message.tools), timeouts(&message.tools))),
-            Source::Queued(held) => {
-                (*held, self.take_waiting(*held).map(|w| (w.tools, w.timeouts)).unwrap_or_default())
+            Source::Queued(queued) => {
+                (*queued, self.take_waiting(*queued).map(|w| (w.tools, w.timeouts)).unwrap_or_default())
             }
         };
         let head = started.turn.clone();
@@ -290,9 +279,9 @@ impl State {
     }
 
     /// A message joins the turn: the next model request comes after it.
-    fn steer(&mut self, seq: Seq, held: Seq, at: Seconds) {
+    fn steer(&mut self, seq: Seq, queued: Seq, at: Seconds) {
         self.updated_at = at;
-        let waiting = self.take_waiting(held);
+        let waiting = self.take_waiting(queued);
         let next = match &self.phase {
             Phase::Sampling { attempt, restarts, since, wait, .. } => {
                 Next { attempt: *attempt, restarts: *restarts, since: *since, wait: *wait }
@@ -301,15 +290,15 @@ impl State {
         };
         let Some(mut turn) = self.take_turn() else { return };
         if let Some(waiting) = waiting.filter(|waiting| !waiting.tools.is_empty()) {
-            turn.joined.push(held);
+            turn.joined.push(queued);
             turn.tools.extend(waiting.tools);
             turn.timeouts.extend(waiting.timeouts);
         }
         self.sample(turn, seq, next);
     }
 
-    fn take_waiting(&mut self, held: Seq) -> Option<Waiting> {
-        self.queue.iter().position(|waiting| waiting.seq == held).and_then(|n| self.queue.remove(n))
+    fn take_waiting(&mut self, queued: Seq) -> Option<Waiting> {
+        self.queue.iter().position(|waiting| waiting.seq == queued).and_then(|n| self.queue.remove(n))
     }
 
     fn answer(&mut self, seq: Seq, item: &Item, call: Seq, resumes: bool) {

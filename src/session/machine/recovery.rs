@@ -1,8 +1,8 @@
 //! After a crash or a deadline: turns that ran run again, parked ones stay parked, expired calls get an output.
 
-use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
 use super::output::{OnLastOutput, Resolution};
-use super::{BLOCK, Phase, Seconds, Status, Step};
+use super::{BLOCK, Phase, Step};
+use crate::session::log::{Entry, Failure, OpenCall, Outcome, Seconds, Status, Usage};
 
 /// What the model is told about a call that nobody answered in time.
 const EXPIRED: &str = "expired: nobody answered this call before its deadline";

@@ -1,7 +1,7 @@
 //! What a step asks of its driver.
 
-use super::entry::Record;
-use super::{Alarm, CallId, ItemId, ResponseId, Seq};
+use super::Alarm;
+use crate::session::log::{CallId, ItemId, Record, ResponseId, Seq};
 
 /// The effects of one step, in the order in which the driver performs them. It publishes what was appended before it sets
 /// the alarm.

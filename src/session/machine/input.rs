@@ -3,8 +3,9 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use super::entry::{Failure, Message, Usage};
-use super::{CallId, ItemId, PartKind, ResponseId, Role, Seq, Unreadable};
+use crate::session::log::{
+    CallId, Failure, Item, ItemId, Message, PartKind, ResponseId, Role, Seq, Tool, Unreadable, Usage,
+};
 
 /// An input.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +55,7 @@ pub struct NewMessage {
     /// Its content parts.
     pub content: Value,
     /// The client-side tools of its turn.
-    pub tools: Vec<super::Tool>,
+    pub tools: Vec<Tool>,
     /// The model to use instead of the agent's.
     pub model: Option<String>,
     /// What its turn asks of the model. Nothing that the session reads.
@@ -218,7 +219,7 @@ fn waiting_for(calls: &[CallId]) -> String {
 /// A message and its entry.
 impl NewMessage {
     /// The durable form of the message.
-    pub fn message(self, item: super::Item, steers: bool) -> Message {
+    pub fn message(self, item: Item, steers: bool) -> Message {
         Message { item, tools: self.tools, model: self.model, settings: self.settings, steers }
     }
 }

@@ -31,14 +31,14 @@ pub enum Entry {
     /// A client took a message back that waited. Shows nothing.
     Withdrawn {
         /// Where its `Queued` record stands.
-        held: Seq,
+        queued: Seq,
         /// When.
         at: Seconds,
     },
     /// A message that waited joined the open turn, just before a model request.
     Steered {
         /// Where its `Queued` record stands.
-        held: Seq,
+        queued: Seq,
         /// When.
         at: Seconds,
     },
@@ -225,6 +225,18 @@ pub enum Outcome {
     Cancelled,
 }
 
+impl Outcome {
+    /// The word for it, as clients see it.
+    pub fn status(&self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Incomplete(_) => "incomplete",
+            Outcome::Failed(_) => "failed",
+            Outcome::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// Why something failed: a code for programs, a message for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
@@ -276,10 +288,10 @@ impl Usage {
 
 impl Entry {
     /// Where the `Queued` record of the message stands that enters the transcript here.
-    pub fn held(&self) -> Option<Seq> {
+    pub fn queued(&self) -> Option<Seq> {
         match self {
-            Entry::Started(Started { source: Source::Queued(held), .. }) | Entry::Steered { held, .. } => {
-                Some(*held)
+            Entry::Started(Started { source: Source::Queued(queued), .. }) | Entry::Steered { queued, .. } => {
+                Some(*queued)
             }
             Entry::Seeded { .. }
             | Entry::Queued(_)

@@ -1,10 +1,7 @@
 //! A user's message: it begins a turn, waits for one of its own, or joins the open one.
 
-use super::entry::{Entry, Source};
-use super::{
-    Ack, CallId, ItemId, Kind, MessageStatus, NewMessage, OnBusy, Rejected, ResponseId, Role, Status, Step,
-    user_message,
-};
+use super::{Ack, MessageStatus, NewMessage, OnBusy, Rejected, Step};
+use crate::session::log::{CallId, Entry, ItemId, Kind, ResponseId, Role, Source, Status, user_message};
 
 impl Step<'_, '_> {
     pub(super) fn message(&mut self, posted: NewMessage) -> Result<(), Rejected> {
@@ -48,10 +45,10 @@ impl Step<'_, '_> {
     /// Takes a message back that waits.
     pub(super) fn withdraw(&mut self, item_id: ItemId) -> Result<(), Rejected> {
         let mut queue = self.session.state.queue.iter();
-        let Some(held) = queue.find(|waiting| waiting.item_id == item_id).map(|waiting| waiting.seq) else {
+        let Some(queued) = queue.find(|waiting| waiting.item_id == item_id).map(|waiting| waiting.seq) else {
             return Err(Rejected::NotQueued(item_id));
         };
-        self.append(Entry::Withdrawn { held, at: self.context.now });
+        self.append(Entry::Withdrawn { queued, at: self.context.now });
         self.effects.ack = Ack::Withdrawn(item_id);
         Ok(())
     }
@@ -69,8 +66,8 @@ impl Step<'_, '_> {
         let Some(turn) = self.session.state.turn() else { return };
         let queue = self.session.state.queue.iter();
         let joining = queue.filter(|w| w.steers && w.response_id == turn.head.response_id).map(|w| w.seq);
-        for held in joining.collect::<Vec<_>>() {
-            self.append(Entry::Steered { held, at: self.context.now });
+        for queued in joining.collect::<Vec<_>>() {
+            self.append(Entry::Steered { queued, at: self.context.now });
         }
     }
 }

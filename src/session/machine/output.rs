@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::entry::{Entry, OpenCall};
-use super::item::IS_ERROR;
-use super::{Ack, Kind, OutputStatus, Rejected, Status, Step, ToolOutput, output_body};
+use super::{Ack, OutputStatus, Rejected, Step, ToolOutput};
+use crate::session::log::{Entry, IS_ERROR, Kind, OpenCall, Status, output_body};
 
 /// What comes after the last open call has got its output.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,9 +55,9 @@ impl Step<'_, '_> {
         if settled.status != Status::Completed {
             return Err(Rejected::CallCancelled(given.call_id));
         }
-        let data = settled.data();
-        let is_error = data.get(IS_ERROR).is_some();
-        if data.get("output") != Some(&given.output) || is_error != given.is_error {
+        let body: Value = serde_json::from_str(&settled.body).unwrap_or_default();
+        let is_error = body.get(IS_ERROR).is_some_and(Value::is_boolean);
+        if body.get("output") != Some(&given.output) || is_error != given.is_error {
             return Err(Rejected::AlreadyResolved(given.call_id));
         }
         let remaining = self.session.state.open_calls().len();

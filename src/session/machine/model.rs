@@ -1,10 +1,7 @@
 //! What the model says, and what happens when it stops: the turn ends, or its calls are parked.
 
-use super::entry::{Entry, Failure, OpenCall, Outcome, Usage};
-use super::{
-    BLOCK, CallId, Finish, ItemId, MAX_ATTEMPTS, ModelEvent, ModelFailure, Open, Opening, Phase, Rejected, Seq,
-    Status, Step,
-};
+use super::{BLOCK, Finish, MAX_ATTEMPTS, ModelEvent, ModelFailure, Phase, Rejected, Step};
+use crate::session::log::{CallId, Entry, Failure, ItemId, Open, OpenCall, Opening, Outcome, Seq, Status, Usage};
 
 /// The most that one response of a model may hold, in bytes: texts, arguments, names and what is kept for the provider.
 pub const MAX_ANSWER: usize = 4 * 1024 * 1024;

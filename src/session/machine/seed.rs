@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
-use super::entry::Entry;
-use super::{CallId, InitialItem, Kind, Rejected, ResponseId, Role, Status, Step, output_body};
+use super::{InitialItem, Rejected, Step};
+use crate::session::log::{CallId, Entry, Kind, ResponseId, Role, Status, output_body};
 
 impl Step<'_, '_> {
     /// Takes the items if a model could be shown them: every call directly followed by its one output.

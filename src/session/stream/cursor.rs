@@ -8,7 +8,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::{Seq, SessionId};
+use crate::session::log::{Seq, SessionId};
 
 /// A position. Later positions compare greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,8 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::item::{Kind, Role, Status};
-use super::{CallId, Item, ItemId, ResponseId, Seconds};
+use super::{CallId, Item, ItemId, Kind, ResponseId, Role, Seconds, Status};
 
 /// An item in the making.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,6 +149,43 @@ impl Open {
     /// All its text of one kind.
     pub fn text(&self, kind: PartKind) -> String {
         self.parts.iter().filter(|part| part.kind == kind).map(|part| part.text.as_str()).collect()
+    }
+
+    /// A finished item in the form in which it was written.
+    pub fn of(item: &Item) -> Self {
+        let body: Value = serde_json::from_str(&item.body).unwrap_or(Value::Null);
+        let text_of =
+            |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+        let list = |key: &str| body.get(key).and_then(Value::as_array).into_iter().flatten();
+        let part = |kind, text| Part { kind, text, closed: true };
+        let (opening, parts) = match &item.kind {
+            Kind::Message { role: Role::User | Role::Assistant } => {
+                let parts = list("content").map(|block| match block.get("refusal") {
+                    Some(_) => part(PartKind::Refusal, text_of(block, "refusal")),
+                    None => part(PartKind::Text, text_of(block, "text")),
+                });
+                (Opening::Message, parts.collect())
+            }
+            Kind::Reasoning | Kind::FunctionCallOutput { .. } | Kind::Error => {
+                let summary = list("summary").map(|s| part(PartKind::Summary, text_of(s, "text")));
+                let content = list("content").map(|c| part(PartKind::Reasoning, text_of(c, "text")));
+                (Opening::Reasoning, summary.chain(content).collect())
+            }
+            Kind::FunctionCall { call_id, name } => {
+                let (call_id, name) = (call_id.clone(), name.clone());
+                let opening = Opening::Call { call_id, provider_id: text_of(&body, "call_id"), name };
+                (opening, vec![part(PartKind::Arguments, text_of(&body, "arguments"))])
+            }
+        };
+        Self { parts, closed: true, ..Self::new(item.id.clone(), item.created_at, opening) }
+    }
+
+    /// The tool that it calls; empty if it is no call.
+    pub fn tool(&self) -> &str {
+        match &self.opening {
+            Opening::Call { name, .. } => name,
+            Opening::Message | Opening::Reasoning => "",
+        }
     }
 
     /// The item as it goes into the log.

@@ -1,0 +1,61 @@
+//! The log: what a session's records say, and how they are read.
+//!
+//! The machine reads the log only where its small state does not suffice: outputs of old calls, and replays.
+
+mod entry;
+mod id;
+mod item;
+mod open;
+
+use thiserror::Error;
+
+pub use entry::{Entry, Failure, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
+pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId};
+pub use item::{IS_ERROR, Item, Kind, Role, Status, output as output_body, user_message};
+pub use open::{Open, Opening, Part, PartKind};
+
+/// The records of a session, as storage has them.
+pub trait Log {
+    /// Up to `limit` records from place `from` on, in order: as many as have about a megabyte, but at least one if there is
+    /// any. Fewer than `limit` do not mean that there are no more.
+    fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable>;
+
+    /// The output that a call got.
+    fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable>;
+
+    /// Whether a call of that name is in the log.
+    fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable>;
+
+    /// One record.
+    fn record(&self, seq: Seq) -> Result<Record, Unreadable> {
+        let found = self.records(seq, 1)?.into_iter().next().filter(|record| record.seq == seq);
+        found.ok_or(Unreadable::Missing(seq))
+    }
+
+    /// The item of one record.
+    fn item(&self, seq: Seq) -> Result<Item, Unreadable> {
+        self.record(seq)?.entry.item().cloned().ok_or(Unreadable::Missing(seq))
+    }
+}
+
+/// The log cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unreadable {
+    /// A record that must be there is not.
+    #[error("record {} is missing from the log", .0.0)]
+    Missing(Seq),
+    /// A record cannot be understood.
+    #[error("record {} cannot be read: {}", .0.0, .1)]
+    Corrupt(Seq, String),
+    /// Something is too large to be stored, and was not.
+    #[error("this would take {size} bytes in one row of storage, the limit is {limit}")]
+    TooLarge {
+        /// Its bytes.
+        size: usize,
+        /// The most that a row may have.
+        limit: usize,
+    },
+    /// Storage failed.
+    #[error("storage failed: {0}")]
+    Storage(String),
+}
