@@ -83,6 +83,11 @@ export class Session {
   stream(t, cursor) {
     return new Stream(t, this, cursor);
   }
+
+  /** A stream that resumes when it is cut off, as a client does. A server that sends faster than this process reads may do so. */
+  follow(t, cursor) {
+    return new Stream(t, this, cursor, true);
+  }
 }
 
 export async function request(server, method, path, body, headers = {}) {
@@ -108,11 +113,19 @@ export class Stream {
   ended = false;
   done = false;
 
-  constructor(t, session, cursor) {
+  constructor(t, session, cursor, follows = false) {
     this.abort = new AbortController();
+    this.lastId = cursor;
     t.after(() => this.close());
-    const headers = { ...session.headers, ...(cursor ? { "last-event-id": cursor } : {}) };
-    this.reading = this.#read(`${session.server.url}/v1/sessions/${session.id}/stream`, headers);
+    this.reading = this.#run(`${session.server.url}/v1/sessions/${session.id}/stream`, session.headers, follows);
+  }
+
+  async #run(url, own, follows) {
+    do {
+      const headers = { ...own, ...(this.lastId ? { "last-event-id": this.lastId } : {}) };
+      await this.#read(url, headers);
+    } while (follows && !this.done && !this.abort.signal.aborted);
+    this.ended = true;
   }
 
   async #read(url, headers) {
@@ -130,8 +143,6 @@ export class Stream {
       }
     } catch (error) {
       this.error = error;
-    } finally {
-      this.ended = true;
     }
   }
 

@@ -249,7 +249,7 @@ test("a socket whose client acknowledges nothing is closed after 4 MiB, and lose
   const server = await serve(t);
   const llm = await model(t, () => ({ text: "never acknowledged ".repeat(100_000), chunk: 65_536 }));
   const session = await Session.on(server, llm);
-  const healthy = session.stream(t);
+  const healthy = session.follow(t, (await session.snapshot()).cursor);
   await healthy.type("session.heartbeat");
   for (let turn = 1; turn <= 2; turn++) {
     await session.say("go");
@@ -280,7 +280,7 @@ test("a socket whose client acknowledges gets all of a long history, at the pace
   const server = await serve(t);
   const llm = await model(t, () => ({ text: "acknowledged ".repeat(40_000), chunk: 65_536 }));
   const session = await Session.on(server, llm);
-  const healthy = session.stream(t);
+  const healthy = session.follow(t, (await session.snapshot()).cursor);
   await healthy.type("session.heartbeat");
   const turns = 8;
   const completed = () => healthy.events.filter(({ type }) => type === "response.completed").length;

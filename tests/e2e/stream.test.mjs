@@ -206,10 +206,10 @@ test("a reader that is too slow is cut off, resumes, and has lost nothing; the o
   t.after(() => slow.destroy());
   slow.write(`GET /v1/sessions/${session.id}/stream HTTP/1.1\r\nhost: x\r\n\r\n`);
   slow.pause();
-  const healthy = session.stream(t);
+  const start = (await session.snapshot()).cursor;
+  const healthy = session.follow(t, start);
   await healthy.type("session.heartbeat");
   await eventually(async () => (await session.snapshot()).subscribers === 2, "both are attached");
-  const start = (await session.snapshot()).cursor;
   for (let turn = 1; turn <= 3; turn++) {
     await session.say("go");
     await eventually(() => ends(healthy.events.filter((event) => event.id)) === turn, "the turn's end", 60);
@@ -225,7 +225,7 @@ test("a reader that is too slow is cut off, resumes, and has lost nothing; the o
   const text = got.toString();
   assert.ok(!text.includes("[DONE]"), "a cut is not an orderly end");
   assert.ok(text.length < 30_000_000);
-  const resumed = session.stream(t, start);
+  const resumed = session.follow(t, start);
   await eventually(() => ends(resumed.events.filter((event) => event.id)) === 3, "the replay", 60);
   assert.deepEqual(resumed.content, healthy.content);
 });
