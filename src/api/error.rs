@@ -174,9 +174,12 @@ impl From<Rejected> for Error {
             }
             Rejected::QueueFull(_) => Code::Overloaded,
             Rejected::Unreadable(Unreadable::TooLarge { .. }) => Code::PayloadTooLarge,
-            Rejected::Unreadable(Unreadable::Missing(_) | Unreadable::Corrupt(..) | Unreadable::Storage(_)) => {
-                Code::StorageUnavailable
-            }
+            Rejected::Unreadable(
+                Unreadable::Missing(_)
+                | Unreadable::Corrupt(..)
+                | Unreadable::Newer { .. }
+                | Unreadable::Storage(_),
+            ) => Code::StorageUnavailable,
         };
         Self::new(code, rejected.to_string())
     }

@@ -21,6 +21,7 @@ use crate::runtime::platform::fault::internal;
 use crate::runtime::platform::http::Request;
 use crate::runtime::platform::settings::config;
 use crate::runtime::storage::idempotency::Replies;
+use crate::runtime::storage::schema::{Migration, migrate, version};
 use crate::runtime::storage::sql::{Database, Row, Sql, number, text};
 use crate::runtime::wire::{CallContext, Caller, Purpose};
 use crate::session::{AgentId, Mint, SessionId, Unreadable, Usage};
@@ -34,7 +35,10 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS agent (id TEXT PRIMARY KEY, listed INTEGER NOT NULL, created_at INTEGER NOT NULL,
         record TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS used (day INTEGER PRIMARY KEY, usage TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS form (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL);
 ";
+/// From each version of the form to the next.
+const MIGRATIONS: &[Migration<Sql>] = &[];
 
 /// The object. Nobody connects to it.
 #[durable_object(alarm)]
@@ -85,21 +89,39 @@ impl DurableObject for Directory {
 impl Directory {
     /// Makes the tables, for something that is to be written.
     fn prepare(&self) -> Result<(), Unreadable> {
-        if !self.made.get() {
-            self.sql.run(SCHEMA, Vec::new())?;
-            self.made.set(true);
+        if self.made.get() {
+            return Ok(());
         }
+        if self.has_tables()? {
+            let found = self.sql.query("SELECT version FROM form", Vec::new())?.first_mut().and_then(Row::number);
+            let found = found.and_then(|version| u32::try_from(version).ok()).unwrap_or(1);
+            migrate(&self.sql, found, MIGRATIONS, |version| self.stamp(version))?;
+        } else {
+            self.sql.atomically(|| {
+                self.sql.run(SCHEMA, Vec::new())?;
+                self.stamp(version(MIGRATIONS))
+            })?;
+        }
+        self.made.set(true);
         Ok(())
+    }
+
+    fn has_tables(&self) -> Result<bool, Unreadable> {
+        Ok(!self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'session'", Vec::new())?.is_empty())
+    }
+
+    /// Writes the version of the form down.
+    fn stamp(&self, version: u32) -> Result<(), Unreadable> {
+        self.sql.run("INSERT OR REPLACE INTO form (one, version) VALUES (1, ?)", vec![number(version.into())])
     }
 
     /// The rows that a query finds; none if nothing was ever written.
     fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
         if !self.made.get() {
-            let tables = self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'session'", Vec::new())?;
-            if tables.is_empty() {
+            if !self.has_tables()? {
                 return Ok(Vec::new());
             }
-            self.prepare()?; // also adds what an earlier version did not have
+            self.prepare()?; // which also migrates
         }
         self.sql.query(query, args)
     }

@@ -510,12 +510,13 @@ pub fn batch(session: &Session, cursor: Cursor, events: &[Event]) -> String {
 impl From<Unreadable> for Error {
     fn from(e: Unreadable) -> Self {
         worker::console_error!("{e}");
-        if let Unreadable::TooLarge { .. } = e {
-            return Self::new(Code::PayloadTooLarge, e.to_string()); // again, it would not fit either
+        match e {
+            Unreadable::TooLarge { .. } => Self::new(Code::PayloadTooLarge, e.to_string()), // again, it would not fit either
+            Unreadable::Newer { .. } => Self::new(Code::StorageUnavailable, e.to_string()),
+            Unreadable::Missing(_) | Unreadable::Corrupt(..) | Unreadable::Storage(_) => Self::new(
+                Code::StorageUnavailable,
+                "the session's storage could not be read or written; retry with an Idempotency-Key so that nothing is done twice",
+            ),
         }
-        Self::new(
-            Code::StorageUnavailable,
-            "the session's storage could not be read or written; try again, with an Idempotency-Key so that nothing is done twice",
-        )
     }
 }

@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod idempotency;
 pub mod pages;
+pub mod schema;
 pub mod sql;
 pub mod store;
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn queued(column: &str) -> String {
     format!("COALESCE(q.{column}, l.{column})")
 }
 
-impl<D: Database + Clone> Store<D> {
+impl<D: Database + Clone + 'static> Store<D> {
     /// Up to `limit` records from a place on, at least one if there is any.
     pub(super) fn page(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
         let columns = columns(if limit == 1 { PAGE } else { INLINE }, str::to_string);

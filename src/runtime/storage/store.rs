@@ -7,6 +7,7 @@
 //! every new one is looked for; others would cost a row per record, and the few look-ups by item id are rare.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use super::cache::{ContextCache, LogTail};
 use super::idempotency::Replies;
+use super::schema::{Migration, migrate, version};
 use super::sql::{Database, Row, Sql, number, text};
 use crate::api::SessionInfo;
 use crate::json;
@@ -94,14 +96,16 @@ pub struct Stored {
 
 #[derive(Serialize, Deserialize)]
 struct Head {
+    /// The version of the storage's form.
+    schema: u32,
     id: SessionId,
     info: SessionInfo,
 }
 
-impl Head {
-    fn of(id: &SessionId, info: &SessionInfo) -> Self {
-        Self { id: id.clone(), info: info.clone() }
-    }
+/// What every version of `Head` has.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,7 +116,10 @@ struct Checkpoint {
     heard: Seconds,
 }
 
-impl<D: Database + Clone> Store<D> {
+impl<D: Database + Clone + 'static> Store<D> {
+    /// From each version of the form to the next.
+    const MIGRATIONS: &'static [Migration<D>] = &[];
+
     /// Over the object's SQL.
     pub fn new(sql: D) -> Self {
         Self { replies: Replies::new(sql.clone()), sql, recent: Rc::default(), shown: Rc::default() }
@@ -124,23 +131,41 @@ impl<D: Database + Clone> Store<D> {
         if made.is_empty() {
             return Ok(None);
         }
-        let (mut head, mut state, mut checkpoint, mut listed) = (None, None, None, false);
-        for mut row in self.sql.query("SELECT -seq, entry FROM log WHERE seq < 0", Vec::new())? {
-            match row.number() {
-                Some(place) if place == MetaRow::Session as u64 => head = Some(kept::<Head>(&row.text())?),
-                Some(place) if place == MetaRow::State as u64 => state = Some(kept::<State>(&row.text())?),
-                Some(place) if place == MetaRow::Open as u64 => {
-                    checkpoint = Some(kept::<Checkpoint>(&row.text())?)
-                }
-                Some(place) if place == MetaRow::Listed as u64 => listed = true,
-                _ => {}
-            }
+        let mut meta = self.meta()?;
+        let Some(head) = meta.get(&(MetaRow::Session as u64)) else { return Ok(None) };
+        let Version { schema } = kept(head)?;
+        if schema != version(Self::MIGRATIONS) {
+            migrate(&self.sql, schema, Self::MIGRATIONS, |version| self.stamp(version))?;
+            meta = self.meta()?;
         }
+        let row = |row: MetaRow| meta.get(&(row as u64));
+        let head: Option<Head> = row(MetaRow::Session).map(|text| kept(text)).transpose()?;
+        let state: Option<State> = row(MetaRow::State).map(|text| kept(text)).transpose()?;
+        let checkpoint: Option<Checkpoint> = row(MetaRow::Open).map(|text| kept(text)).transpose()?;
+        let listed = row(MetaRow::Listed).is_some();
         let (Some(head), Some(state)) = (head, state) else { return Ok(None) };
         let heard = checkpoint.as_ref().filter(|checkpoint| is_of(checkpoint, &state)).map(|of| of.heard);
         let open = checkpoint.map(|checkpoint| still_open(checkpoint, &state)).unwrap_or_default();
         self.recent.borrow_mut().begin(state.next);
         Ok(Some(Stored { id: head.id, info: head.info, state, open, heard, listed }))
+    }
+
+    /// The texts of the rows beside the records.
+    fn meta(&self) -> Result<BTreeMap<u64, String>, Unreadable> {
+        let rows = self.sql.query("SELECT -seq, entry FROM log WHERE seq < 0", Vec::new())?;
+        Ok(rows.into_iter().filter_map(|mut row| Some((row.number()?, row.text()))).collect())
+    }
+
+    /// Writes the version of the form down.
+    fn stamp(&self, version: u32) -> Result<(), Unreadable> {
+        let sql = "UPDATE log SET entry = json_set(entry, '$.schema', ?) WHERE seq = ?";
+        self.sql.run(sql, vec![number(version.into()), Value::from(-(MetaRow::Session as i64))])
+    }
+
+    /// What seldom changes, as a row.
+    fn head(id: &SessionId, info: &SessionInfo) -> Result<(i64, String), Unreadable> {
+        let schema = version(Self::MIGRATIONS);
+        MetaRow::Session.with(&Head { schema, id: id.clone(), info: info.clone() })
     }
 
     /// Everything has been erased.
@@ -168,7 +193,7 @@ impl<D: Database + Clone> Store<D> {
         records: &[Record],
     ) -> Result<(), Unreadable> {
         self.prepare()?;
-        self.write(records, &[MetaRow::State.with(state)?, MetaRow::Session.with(&Head::of(id, info))?])?;
+        self.write(records, &[MetaRow::State.with(state)?, Self::head(id, info)?])?;
         self.forget();
         self.recent.borrow_mut().begin(state.next);
         Ok(())
@@ -176,7 +201,7 @@ impl<D: Database + Clone> Store<D> {
 
     /// Keeps what seldom changes.
     pub fn set_info(&self, id: &SessionId, info: &SessionInfo) -> Result<(), Unreadable> {
-        self.insert(&[], &[MetaRow::Session.with(&Head::of(id, info))?])
+        self.insert(&[], &[Self::head(id, info)?])
     }
 
     /// Remembers that the directory has heard of the session.
@@ -304,7 +329,7 @@ fn body_of(record: &Record) -> &str {
     record.entry.item().map_or("", |item| item.body.as_str())
 }
 
-impl<D: Database + Clone> Log for Store<D> {
+impl<D: Database + Clone + 'static> Log for Store<D> {
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable> {
         match self.recent.borrow().records(from, limit) {
             Some(recent) => Ok(recent),

@@ -47,6 +47,16 @@ pub enum Unreadable {
     /// A record cannot be understood.
     #[error("record {} cannot be read: {}", .0.0, .1)]
     Corrupt(Seq, String),
+    /// A newer version of the server wrote it.
+    #[error(
+        "a newer version of the server has changed this storage to form {found}, and this one knows {known}: deploy the newer version again; nothing was changed"
+    )]
+    Newer {
+        /// The form of the storage.
+        found: u32,
+        /// The newest form that is known here.
+        known: u32,
+    },
     /// Something is too large to be stored, and was not.
     #[error("this would take {size} bytes in one row of storage, the limit is {limit}")]
     TooLarge {

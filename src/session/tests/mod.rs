@@ -185,7 +185,7 @@ impl<L: Log> Log for Failing<'_, L> {
 }
 
 #[derive(Clone)]
-pub struct Counter(u64);
+pub struct Counter(pub u64);
 
 impl Mint for Counter {
     fn uuid(&mut self) -> String {

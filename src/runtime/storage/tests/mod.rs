@@ -4,4 +4,5 @@ mod busy;
 mod laws;
 mod pages;
 mod rows;
+mod schema;
 mod sqlite;

@@ -1,10 +1,12 @@
 //! An SQLite in memory, in place of the platform's.
 
 use std::cell::Cell;
+use std::fs;
+use std::path::Path;
 use std::rc::Rc;
 
 use rusqlite::types::{ToSqlOutput, Value as Sqlite, ValueRef};
-use rusqlite::{Connection, Error, params_from_iter};
+use rusqlite::{Connection, Error, MAIN_DB, params_from_iter};
 use serde_json::Value;
 
 use crate::runtime::storage::sql::{COLUMN, Database, ROW, Row};
@@ -25,7 +27,18 @@ pub struct Memory {
 impl Memory {
     /// An empty one.
     pub fn new() -> Self {
-        let connection = Rc::new(Connection::open_in_memory().unwrap());
+        Self::over(Connection::open_in_memory().unwrap())
+    }
+
+    /// A copy of a file. What is done to it stays in memory.
+    pub fn copy_of(file: &Path) -> Self {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.deserialize_read_exact(MAIN_DB, fs::File::open(file).unwrap(), size(file), false).unwrap();
+        Self::over(connection)
+    }
+
+    fn over(connection: Connection) -> Self {
+        let connection = Rc::new(connection);
         Self { connection, returned: Rc::default(), queries: Rc::default(), texts: Rc::default() }
     }
 
@@ -76,6 +89,10 @@ impl Database for Memory {
         run(if done.is_ok() { "RELEASE work" } else { "ROLLBACK TO work; RELEASE work" })?;
         done
     }
+}
+
+fn size(file: &Path) -> usize {
+    usize::try_from(fs::metadata(file).unwrap().len()).unwrap()
 }
 
 fn argument(value: Value) -> ToSqlOutput<'static> {
