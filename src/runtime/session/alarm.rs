@@ -1,32 +1,37 @@
-//! The session's alarm: when it goes off, and what is done then.
-//!
-//! Always true: an alarm that was set is never put off, also not by an instance that did not set it; what is still to come
-//! when it goes off is set anew; a parked session without a deadline needs none.
+//! The object's alarm: it is set here alone, for what is on the [`Agenda`](super::agenda::Agenda), and handled here.
 
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::agenda::Wake;
 use super::directory_sync::AGAIN;
 use super::driver::Driver;
 use crate::api::Error;
 use crate::runtime::platform::{clock, fault};
 use crate::runtime::storage::store::Stored;
 use crate::runtime::wire::{Object, Purpose};
-use crate::session::{Input, Phase, Seconds};
+use crate::session::{Alarm, Input, Phase, Seconds, Session};
 
 /// How often a copy is looked after, in seconds.
-pub const COPY_SECONDS: u64 = 60;
+const COPY_SECONDS: u64 = 60;
 
 impl Driver {
-    /// Makes sure that the alarm goes off in time. One that is set already and earlier stays, also if it is late: it is cheaper
-    /// to let it find nothing to do than to write it anew with every step.
-    pub fn arm(self: &Rc<Self>, at: Option<Seconds>) {
+    /// Sees to it that the object wakes up for a reason.
+    pub fn wake(self: &Rc<Self>, wake: Wake, at: Seconds) {
+        self.agenda.borrow_mut().enter(wake, Some(at));
+        self.set_alarm();
+    }
+
+    /// Enters what the session itself needs. The alarm is not set yet.
+    pub fn enter_session(&self, session: &Session, due: Option<Alarm>) {
+        let is_idle = matches!(session.state.phase, Phase::Idle);
+        self.agenda.borrow_mut().session(due.map(|alarm| alarm.at()), is_idle);
+    }
+
+    /// Sets the platform's alarm if what is on the agenda needs that.
+    pub fn set_alarm(self: &Rc<Self>) {
         let now = clock::now();
-        let Some(due) = at.map(|at| at.max(now)) else { return };
-        if self.alarm_at.get().is_some_and(|at| at <= due) {
-            return;
-        }
-        self.alarm_at.set(Some(due));
+        let Some(due) = self.agenda.borrow_mut().alarm(now) else { return };
         self.store.sql.count_alarm();
         let storage = self.state.storage();
         // Deadlines are in whole seconds: go off just after, not just before.
@@ -43,17 +48,17 @@ impl Driver {
             };
             if let Err(e) = set {
                 worker::console_error!("the alarm could not be set: {e}");
-                driver.alarm_at.set(None);
+                driver.agenda.borrow_mut().not_set();
             }
         });
     }
 
     /// The alarm went off. Never fails: the platform would try a few times within minutes, and then never again.
     pub async fn alarm(self: &Rc<Self>) {
-        self.alarm_at.set(None);
+        self.agenda.borrow_mut().went_off();
         if let Err(error) = self.went_off().await {
             worker::console_error!("alarm: {}", error.message);
-            self.arm(Some(clock::now().after(AGAIN)));
+            self.wake(Wake::Failure, clock::now().after(AGAIN));
         }
     }
 
@@ -71,8 +76,11 @@ impl Driver {
         self.stay_awake();
         self.settle_listing().await?;
         let now = clock::now();
-        let sweep = self.store.replies.sweep(now)?;
-        self.arm(self.due(now, sweep));
+        self.agenda.borrow_mut().enter(Wake::Sweep, self.store.replies.sweep(now)?);
+        if let Ok(live) = self.live() {
+            self.enter_session(&live.session, live.session.due(now));
+        }
+        self.set_alarm();
         Ok(())
     }
 
@@ -86,18 +94,15 @@ impl Driver {
         }
     }
 
-    /// When the alarm has to go off next. What is swept can wait until the session is at rest.
-    pub fn due(&self, now: Seconds, sweep: Option<Seconds>) -> Option<Seconds> {
-        let slot = self.live.borrow();
-        let session = &slot.as_ref()?.session;
-        let sweep = sweep.filter(|_| matches!(session.state.phase, Phase::Idle));
-        session.due(now).map(|alarm| alarm.at()).into_iter().chain(sweep).min()
+    /// Sees to it that a copy which is never finished is erased.
+    pub fn look_after_copy(self: &Rc<Self>) {
+        self.wake(Wake::Copy, clock::now().after(COPY_SECONDS));
     }
 
     /// Storage without a session: a copy that was never finished.
     async fn abandoned(self: &Rc<Self>) -> Result<(), Error> {
         if self.copying.get() {
-            self.arm(Some(clock::now().after(COPY_SECONDS)));
+            self.look_after_copy();
             return Ok(());
         }
         self.state.storage().delete_all().await.map_err(fault::internal)?;

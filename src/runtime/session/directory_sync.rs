@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use worker::Delay;
 
+use super::agenda::Wake;
 use super::driver::{Driver, Live};
 use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, SummaryUpdate, Tenant};
 use crate::runtime::platform::{clock, http};
@@ -64,7 +65,7 @@ impl Driver {
             return;
         }
         listing.due = Some(due);
-        self.arm(Some(clock::now().after(AGAIN)));
+        self.tell_again();
         let driver = self.clone();
         self.later(async move {
             if due > now {
@@ -75,6 +76,11 @@ impl Driver {
                 driver.sync(None).await;
             }
         });
+    }
+
+    /// Sees to it that the directory is told by alarm, whatever happens until then.
+    pub fn tell_again(self: &Rc<Self>) {
+        self.wake(Wake::Listing, clock::now().after(AGAIN));
     }
 
     /// Tells the directory. Whether it heard.
@@ -95,7 +101,7 @@ impl Driver {
             }
             Err(error) => {
                 worker::console_warn!("the directory was not told: {}", error.message);
-                self.arm(Some(clock::now().after(AGAIN)));
+                self.tell_again();
                 false
             }
         }
@@ -127,7 +133,7 @@ impl Driver {
     /// listed anew once it was deleted.
     pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
         if self.live.borrow().as_ref().is_some_and(|live| live.listing.telling) {
-            self.arm(Some(clock::now().after(AGAIN))); // what is being told may be lost, and this alarm is used up
+            self.tell_again(); // what is being told may be lost, and this alarm is used up
             return Ok(());
         }
         if !self.sync(None).await {

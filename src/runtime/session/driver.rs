@@ -8,7 +8,8 @@ use futures::future::LocalBoxFuture;
 use wasm_bindgen::prelude::*;
 use worker::{Delay, Env, State, WebSocket};
 
-use super::directory_sync::{AGAIN, DirectorySync};
+use super::agenda::{Agenda, Wake};
+use super::directory_sync::DirectorySync;
 use super::request::OpenRequest;
 use super::sampling_task;
 use crate::api::{
@@ -54,8 +55,8 @@ pub struct Driver {
     pub store: Store,
     /// The session, once it has been loaded.
     pub live: RefCell<Option<Live>>,
-    /// When the alarm goes off. Read when the session is loaded, so that an alarm of an earlier instance is not put off.
-    pub alarm_at: Cell<Option<Seconds>>,
+    /// When and why the object has to wake up. The alarm of an earlier instance is read when the session is loaded.
+    pub agenda: RefCell<Agenda>,
     /// Whether another session's log is being copied into this one.
     pub copying: Cell<bool>,
 }
@@ -88,8 +89,7 @@ impl Driver {
     /// For the object with that state. Reads nothing yet.
     pub fn new(state: State, env: Env) -> Self {
         let store = Store::new(Sql::new(state.storage()));
-        let alarm_at = Cell::new(None);
-        Self { state, env, store, live: RefCell::new(None), alarm_at, copying: Cell::new(false) }
+        Self { state, env, store, live: RefCell::default(), agenda: RefCell::default(), copying: Cell::default() }
     }
 
     /// Makes the session. `agent` came with it, and may be had by others.
@@ -119,14 +119,14 @@ impl Driver {
         state: crate::session::State,
         first: Input,
     ) -> Result<(), Error> {
-        let now = clock::now();
         let mut session = Session::load(id.clone(), info.settings(), state, Vec::new());
-        let mut context = Context { now, ids: &mut clock::Ids, log: &self.store };
+        let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
         let effects = session.step(first, &mut context)?;
         self.store.create(&id, &info, &session.state, &effects.append)?;
         self.store.sql.take_written(); // what is counted is turns
-        self.arm(effects.alarm.map(|alarm| alarm.at()));
-        self.arm(Some(now.after(AGAIN))); // the directory has to hear of it, whatever happens now
+        self.agenda.borrow_mut().enter(Wake::Copy, None); // if it was one, it is whole
+        self.enter_session(&session, effects.alarm);
+        self.tell_again();
         // Nobody has seen anything of it yet, so there is nothing to publish.
         let session = Session::load(id, session.settings, session.state, Vec::new());
         *self.live.borrow_mut() =
@@ -176,10 +176,10 @@ impl Driver {
         if self.store.load()?.is_none() {
             return Err(Error::no_session(id.as_str()));
         }
-        if self.alarm_at.get().is_none() {
+        if !self.agenda.borrow().has_alarm() {
             let at = self.state.storage().get_alarm().await.map_err(fault::internal)?;
             let at = at.and_then(|millis| u64::try_from(millis).ok()).map(|millis| Seconds(millis / 1000));
-            self.alarm_at.set(self.alarm_at.get().or(at));
+            self.agenda.borrow_mut().found(at);
         }
         // Somebody else may have loaded, or deleted, it meanwhile.
         if self.live.borrow().is_some() {
@@ -240,8 +240,9 @@ impl Driver {
                 self.store.set_info(&live.session.id, &info)?;
                 live.session.settings = info.settings();
                 live.info = info;
-                self.arm(live.session.due(clock::now()).map(|alarm| alarm.at()));
+                self.enter_session(&live.session, live.session.due(clock::now()));
                 self.schedule_sync_at(live, 0);
+                self.set_alarm();
                 Ok(())
             })?;
             self.snapshot(&SnapshotQuery::default())
@@ -276,9 +277,8 @@ impl Driver {
     fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
         let now = clock::now();
         self.store.replies.keep(keys, reply, now)?;
-        // A turn sets an alarm, and that will see to the rest.
-        if !keys.is_empty() && self.alarm_at.get().is_none() {
-            self.arm(self.due(now, Some(now.after(REPLY_TTL))));
+        if !keys.is_empty() {
+            self.wake(Wake::Sweep, now.after(REPLY_TTL));
         }
         Ok(())
     }
@@ -302,10 +302,11 @@ impl Driver {
         let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
         let effects = live.session.step(input, &mut context)?;
         self.commit(live, &effects)?;
-        self.arm(effects.alarm.map(|alarm| alarm.at()));
+        self.enter_session(&live.session, effects.alarm);
         if !effects.append.is_empty() {
             self.schedule_sync(live);
         }
+        self.set_alarm();
         for TaskId::Sample(at) in effects.stop {
             live.request.take_if(|request| request.at == at);
         }
@@ -452,7 +453,7 @@ impl Driver {
         storage.delete_alarm().await.map_err(fault::internal)?;
         storage.delete_all().await.map_err(fault::internal)?;
         self.store.erased();
-        self.alarm_at.set(None);
+        self.agenda.replace(Agenda::default());
         *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }

@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::alarm::COPY_SECONDS;
 use super::driver::Driver;
 use crate::api::{self, Code, Error, Key, Reply, SessionInfo, Tenant};
 use crate::json;
@@ -124,11 +123,7 @@ impl Driver {
             }
             let page: Page = json::read(&text).map_err(internal)?;
             if state.is_none() {
-                self.state
-                    .storage()
-                    .set_alarm(std::time::Duration::from_secs(COPY_SECONDS))
-                    .await
-                    .map_err(internal)?;
+                self.look_after_copy();
                 self.store.prepare()?;
             }
             let state = state.get_or_insert_with(|| State::new(clock::now()));

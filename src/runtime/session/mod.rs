@@ -1,6 +1,7 @@
 //! The session's object: takes inputs, performs effects, runs the model request.
 
 pub mod access;
+pub mod agenda;
 pub mod alarm;
 pub mod directory_sync;
 pub mod driver;
