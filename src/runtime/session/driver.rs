@@ -2,48 +2,27 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use wasm_bindgen::prelude::*;
-use worker::{Delay, Env, State, WebSocket};
+use worker::{Env, State};
 
 use super::agenda::{Agenda, Wake};
 use super::directory_sync::DirectorySync;
+use super::publish::Published;
 use super::request::OpenRequest;
 use super::sampling_task;
 use crate::api::{
-    self, Agent, Bucket, Code, Error, Event, InitialItems, Key, Patch, REPLY_TTL, Reply, SessionInfo,
-    SnapshotQuery, Tenant,
+    self, Agent, Bucket, Code, Error, InitialItems, Key, Patch, REPLY_TTL, Reply, SessionInfo, SnapshotQuery,
+    Tenant,
 };
-use crate::config::LogLevel;
 use crate::provider::Sampling;
 use crate::runtime::platform::{clock, fault, settings};
 use crate::runtime::storage::sql::Sql;
 use crate::runtime::storage::store::{Store, Stored};
 use crate::runtime::wire::END;
 use crate::session::{
-    Ack, Context, Cursor, Effects, Entry, Input, Outcome, Phase, Record, Rejected, ResponseId, Seconds, Seq,
-    Session, SessionId, Task, TaskId, Unreadable,
+    Ack, Context, Input, Phase, Rejected, Seconds, Seq, Session, SessionId, Task, TaskId, Unreadable,
 };
-use crate::sse;
-
-/// Deltas of less than this are sent together, the first of an item aside.
-const COALESCE: Duration = Duration::from_millis(25);
-/// Text that a crash may cost: a checkpoint is due after so much of it, or after an eighth of what there is. It holds all of
-/// that, so that a fixed distance would write a long text thousands of times…
-const CHECKPOINT_BYTES: usize = 16 * 1024;
-/// … or so long, in milliseconds.
-const CHECKPOINT_MILLIS: u64 = 2000;
-
-#[wasm_bindgen]
-extern "C" {
-    /// A subscriber's socket. It takes a text that crossed to JavaScript once for all of them.
-    type Subscriber;
-
-    #[wasm_bindgen(method, catch)]
-    fn send(this: &Subscriber, text: &js_sys::JsString) -> Result<(), JsValue>;
-}
 
 /// The driver of one session.
 pub struct Driver {
@@ -79,10 +58,8 @@ pub struct Live {
     resumed: bool,
     /// The model request that runs, by the place that asked for it.
     pub request: Option<OpenRequest>,
-    unsaved: usize,
-    saved_at: u64,
-    published_at: u64,
-    flush_is_due: bool,
+    /// What its subscribers have been shown.
+    pub published: Published,
 }
 
 impl Driver {
@@ -317,105 +294,10 @@ impl Driver {
         Ok(effects.ack)
     }
 
-    /// Writes and publishes. One synchronous block.
-    fn commit(self: &Rc<Self>, live: &mut Live, effects: &Effects) -> Result<(), Unreadable> {
-        if effects.append.is_empty() {
-            let recent = clock::millis().saturating_sub(live.published_at) < COALESCE.as_millis() as u64;
-            if recent && !live.session.has_unseen_item() {
-                self.flush_soon(live);
-                return Ok(());
-            }
-        } else {
-            self.store.append(&effects.append, &live.session.state)?;
-        }
-        self.publish(live, &effects.append);
-        for record in &effects.append {
-            if let Entry::Ended { turn, outcome, .. } = &record.entry {
-                let written = self.store.sql.take_written();
-                if settings::config(&self.env).map_or(LogLevel::Requests, |config| config.log) >= LogLevel::Turns {
-                    log_turn(&live.session.id, &turn.response_id, outcome, written);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends to all subscribers what there is to show now, encoded once. What was appended is durable by now, so a failure
-    /// here must not undo it: the subscribers are cut off instead, and find it in the log when they resume.
-    fn publish(&self, live: &mut Live, appended: &[Record]) {
-        let events = match api::publish(&mut live.session, appended, &self.store) {
-            Ok(events) => events,
-            Err(e) => {
-                worker::console_error!("events could not be made: {e}");
-                live.session.skip();
-                self.close_sockets("resume from the last cursor");
-                return;
-            }
-        };
-        if events.is_empty() {
-            return;
-        }
-        if let Err(e) = self.save_open(live, &events) {
-            worker::console_error!("the open items could not be saved: {e}"); // a crash would lose more of them
-        }
-        live.published_at = clock::millis();
-        let text = batch(&live.session, live.session.cursor(), &events).into();
-        for socket in self.state.get_websockets() {
-            // One that has just gone is about to be closed anyway.
-            drop(socket.as_ref().unchecked_ref::<Subscriber>().send(&text));
-        }
-    }
-
-    /// Cuts the subscribers off. The worker dials again, for those who still may, from the cursor that each of them has.
-    pub fn close_sockets(&self, why: &str) {
-        for socket in self.state.get_websockets() {
-            drop(socket.close(Some(1012), Some(why)));
-        }
-    }
-
     /// Goes on with something while the object answers. Boxed, so that the platform's glue is made once and not for each.
     pub fn later(&self, work: impl Future<Output = ()> + 'static) {
         let work: LocalBoxFuture<'static, ()> = Box::pin(work);
         self.state.wait_until(work);
-    }
-
-    /// Lets deltas gather that come faster than readers can tell apart.
-    fn flush_soon(self: &Rc<Self>, live: &mut Live) {
-        if std::mem::replace(&mut live.flush_is_due, true) {
-            return;
-        }
-        let driver = self.clone();
-        self.later(async move {
-            Delay::from(COALESCE).await;
-            driver.flush();
-        });
-    }
-
-    /// Sends what has gathered. Also before anybody reads the stream: a replay ends where the live events go on.
-    pub fn flush(&self) {
-        let Some(mut live) = self.live.take() else { return };
-        if std::mem::take(&mut live.flush_is_due) {
-            self.publish(&mut live, &[]);
-        }
-        self.live.replace(Some(live));
-    }
-
-    /// Writes a checkpoint of the open items when enough has been written since the last one.
-    fn save_open(&self, live: &mut Live, events: &[Event]) -> Result<(), Unreadable> {
-        if live.session.open_items().is_empty() {
-            live.unsaved = 0;
-            live.saved_at = clock::millis();
-            return Ok(());
-        }
-        live.unsaved += events.iter().map(|event| event.data.len()).sum::<usize>();
-        let now = clock::millis();
-        let distance = CHECKPOINT_BYTES.max(live.session.answered() / 8);
-        if live.unsaved >= distance || now.saturating_sub(live.saved_at) >= CHECKPOINT_MILLIS {
-            self.store.checkpoint(&live.session.state, live.session.open_items(), clock::now())?;
-            live.unsaved = 0;
-            live.saved_at = now;
-        }
-        Ok(())
     }
 
     /// Whether the session's time is over.
@@ -457,17 +339,10 @@ impl Driver {
         *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }
-
-    /// Takes a subscriber on and sends it its first frames.
-    pub fn attach(&self, socket: &WebSocket, first: &str) -> worker::Result<()> {
-        self.state.accept_web_socket(socket);
-        socket.send_with_str(first)
-    }
 }
 
 impl Live {
     fn new(session: Session, info: SessionInfo, listing: DirectorySync) -> Self {
-        let now = clock::millis();
         Self {
             session,
             info,
@@ -477,35 +352,9 @@ impl Live {
             token_reads: Bucket::default(),
             resumed: false,
             request: None,
-            unsaved: 0,
-            saved_at: now,
-            published_at: 0,
-            flush_is_due: false,
+            published: Published::new(),
         }
     }
-}
-
-/// One line per turn, without content.
-fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_written: u32) {
-    let code = match outcome {
-        Outcome::Completed | Outcome::Cancelled => None,
-        Outcome::Incomplete(reason) => Some(reason.as_str()),
-        Outcome::Failed(failure) => Some(failure.code.as_str()),
-    };
-    let line = serde_json::json!({"event": "turn", "session": session, "response": turn, "status": outcome.status(),
-        "code": code, "rows_written": rows_written});
-    worker::console_log!("{line}");
-}
-
-/// Frames for subscribers: encoded once for all of them.
-pub fn batch(session: &Session, cursor: Cursor, events: &[Event]) -> String {
-    let mut text = cursor.text(&session.id);
-    text.push('\n');
-    for event in events {
-        let id = event.cursor.map(|cursor| cursor.text(&session.id));
-        sse::frame(&mut text, event.kind, &event.data, id.as_deref());
-    }
-    text
 }
 
 impl From<Unreadable> for Error {

@@ -7,6 +7,7 @@ pub mod directory_sync;
 pub mod driver;
 pub mod fork;
 pub mod object;
+pub mod publish;
 pub mod queries;
 pub mod request;
 pub mod sampling_task;
