@@ -1,4 +1,4 @@
-// Debian's Chromium for the tests in a browser: found, or installed where this may be done.
+// Chromium for the tests in a browser: found or, where LAYBY_APT=1 allows it, installed from Debian's packages.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 
@@ -8,6 +8,8 @@ const PATHS = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/googl
 export function browser() {
   const found = () => [process.env.LAYBY_CHROMIUM, ...PATHS].find((path) => path && existsSync(path));
   if (found()) return { path: found() };
+  if (process.env.LAYBY_APT !== "1")
+    return { why: "install Chromium, name one in LAYBY_CHROMIUM, or allow apt-get with LAYBY_APT=1" };
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
   for (const args of [
     ["update", "-q"],

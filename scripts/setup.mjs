@@ -2,6 +2,7 @@
 //   node scripts/setup.mjs          sets up
 //   node scripts/setup.mjs --env    also prints the build's environment as export lines
 // LAYBY_TOOLCHAIN=auto|rustup|debian picks where the compiler for wasm32 comes from (auto: rustup, else Debian).
+// LAYBY_APT=1 allows the use of apt-get where there is no rustup.
 // LAYBY_CACHE names another folder for what is built here once.
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
@@ -70,6 +71,8 @@ function fromDebian() {
       .pop();
   const there = ["/usr/bin/rustc", "/usr/lib/rustlib/src/rust/library/Cargo.toml"].every((path) => fs.existsSync(path));
   if (!there || !linker()) {
+    if (process.env.LAYBY_APT !== "1")
+      throw new Error("no compiler for wasm32: install rustup, or allow Debian's packages with LAYBY_APT=1");
     slowly("Debian packages for the wasm compiler", () => {
       const env = { DEBIAN_FRONTEND: "noninteractive" };
       const wants = ["rustc-web", "cargo-web", "rust-web-src", "lld-22"];

@@ -1,8 +1,10 @@
-// `npm test`: every test. The native ones first (rules, in milliseconds), then those on the real runtime.
+// `npm test`: every test. The native ones first (rules, in milliseconds), then those on the real runtime. Where a browser or a
+// Python is missing, it says at its end what it has left out; with LAYBY_REQUIRE_ALL=1 that is a failure.
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { browser } from "./browser.mjs";
 import { build } from "./build.mjs";
 import { python } from "./python.mjs";
 
@@ -30,11 +32,22 @@ step("documentation", "cargo", ["doc", "--quiet", "--no-deps", "--lib", "--docum
 });
 step("native tests", "cargo", ["test", "--quiet"]);
 build();
-const { why, old } = python();
-if (why ?? old) console.error(`[test] some clients are left out: ${why ?? old}`);
+const clients = python();
+const leftOut = Object.entries({
+  "the Python clients": clients.why,
+  "omnigent-client": clients.why ? undefined : clients.old,
+  "the tests in a browser": browser().why,
+}).filter(([, why]) => why);
+const report = () => leftOut.forEach(([what, why]) => console.error(`[test] left out: ${what}: ${why}`));
+if (leftOut.length > 0 && process.env.LAYBY_REQUIRE_ALL === "1") {
+  report();
+  console.error("[test] LAYBY_REQUIRE_ALL=1 does not allow that");
+  process.exit(1);
+}
 const files = readdirSync(join(root, "tests", "e2e")).filter((name) => name.endsWith(".test.mjs"));
 step("end-to-end tests", process.execPath, [
   "--test",
   "--test-concurrency=2",
   ...files.map((name) => join("tests", "e2e", name)),
 ]);
+report();
