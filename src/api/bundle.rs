@@ -13,7 +13,7 @@ use tar::Archive;
 
 use super::Error;
 use super::agent::{Agent, AgentTool, tools};
-use super::create::parse;
+use super::body::parse;
 use super::gzip::{Refused, gunzip};
 use super::yaml::yaml;
 use crate::provider::{Host, Provider};

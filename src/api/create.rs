@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::Error;
 use super::agent::{Agent, AgentTool, tools, under};
+use super::body::{check_expiry, check_labels, check_model, check_title, object, parse};
 use super::seed::{InitialItems, seeds};
-use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
-use crate::json::{self, ParseError, Wrong};
 use crate::session::AgentId;
 
 /// A session to be made.
@@ -34,22 +33,6 @@ pub struct NewSession {
     /// Where its object is first placed: one of the platform's codes.
     pub location_hint: Option<String>,
 }
-
-/// Keys of the compatible API that have no meaning here.
-pub const FOREIGN: [&str; 12] = [
-    "silent",
-    "external_session_id",
-    "runner_id",
-    "host_id",
-    "host_type",
-    "workspace",
-    "git",
-    "terminal_launch_args",
-    "parent_session_id",
-    "sub_agent_name",
-    "metadata",
-    "harness",
-];
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -94,31 +77,6 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
     })
 }
 
-/// A body that is a JSON object, without the keys that have no meaning here.
-pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
-    let json = json::parse_untrusted(body).map_err(|e| match e {
-        ParseError::TooComplex(e) => Error::new(Code::PayloadTooLarge, format!("the body is too complex: {e}")),
-        ParseError::Syntax(e) => {
-            let why = e.to_string();
-            let hint = if why.contains("hex escape") { "; half of a surrogate pair is no character" } else { "" };
-            Error::new(Code::InvalidInput, format!("the body is not valid JSON: {why}{hint}"))
-        }
-    })?;
-    let Value::Object(mut object) = json else {
-        return Err(Error::new(Code::InvalidInput, "the body must be a JSON object"));
-    };
-    object.retain(|key, _| !FOREIGN.contains(&key.as_str()));
-    Ok(object)
-}
-
-/// Reads an object as a type; `at` is where the object stands in the body.
-pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
-    json::take(Value::Object(object)).map_err(|fault| {
-        let Wrong { at, why, .. } = fault.within(at).into_inner();
-        Error { param: Some(at).filter(|at| !at.is_empty()), ..Error::new(Code::InvalidInput, why) }
-    })
-}
-
 /// Reads an agent, which stands at `at` in the body.
 pub fn agent(mut object: Map<String, Value>, at: &str) -> Result<Agent, Error> {
     let list = object.remove("tools").filter(|list| !list.is_null());
@@ -135,54 +93,11 @@ pub fn agent(mut object: Map<String, Value>, at: &str) -> Result<Agent, Error> {
     Ok(agent)
 }
 
-/// Refuses the name of a model that cannot be one.
-pub fn check_model(name: Option<&str>) -> Result<(), Error> {
-    match name {
-        Some(name) if !(1..=MAX_MODEL).contains(&name.len()) => {
-            Err(Error::invalid("model_override", format!("a model's name has 1 to {MAX_MODEL} bytes")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses a title that is too long.
-pub fn check_title(title: Option<&str>) -> Result<(), Error> {
-    match title {
-        Some(title) if title.chars().count() > MAX_TITLE => {
-            Err(Error::invalid("title", format!("a title has at most {MAX_TITLE} characters")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses a life that is no life, or one without end.
-pub fn check_expiry(seconds: Option<u64>) -> Result<(), Error> {
-    match seconds {
-        None | Some(1..=MAX_EXPIRY) => Ok(()),
-        Some(_) => {
-            let message = format!("must be a whole number of seconds from 1 to {MAX_EXPIRY}, or null for no end");
-            Err(Error::invalid("expires_in", message))
-        }
-    }
-}
-
-/// Refuses labels above the limits.
-pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {
-    if labels.len() > MAX_LABELS {
-        return Err(Error::invalid("labels", format!("a session has at most {MAX_LABELS} labels")));
-    }
-    for (key, value) in labels {
-        if key.is_empty() || key.chars().count() > 64 || value.chars().count() > 512 {
-            let message = "a label's key has 1 to 64 characters and its value at most 512";
-            return Err(Error::invalid(format!("labels.{key}"), message));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Code;
+    use crate::json;
     use crate::provider::Provider;
 
     #[test]

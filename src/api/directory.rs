@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::agent::agent_fields;
-use super::create::{agent, object};
+use super::body::object;
+use super::create::agent;
 use super::{Agent, Error, Query, SessionInfo};
 use crate::session::{AgentId, Seconds, Session, SessionId, SessionStatus, Usage};
 

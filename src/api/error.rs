@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MAX_BODY, Method, Reply};
+use super::{MAX_BODY, Reply};
 use crate::session::{Malformed, Rejected, Unreadable};
 
 /// An answer that is an error.
@@ -130,13 +130,6 @@ impl Error {
             (404, Some(message)) => Self { param: text("param"), ..Self::new(Code::NotFound, message) },
             _ => Self::new(Code::Overloaded, "the other session could not be read; try again"),
         }
-    }
-
-    /// A method that the route does not have.
-    pub fn method(method: &str, allowed: &[Method]) -> Self {
-        let allow = allowed.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
-        let message = format!("this route does not take {method}; it takes {allow}");
-        Self { allow: Some(allow), ..Self::new(Code::MethodNotAllowed, message) }
     }
 
     /// A body above the limit.

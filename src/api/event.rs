@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::agent::tools;
-use super::create::{check_model, object, parse};
+use super::body::{check_model, object, parse};
 use super::outbound::{Reach, check_part_url};
 use super::{Code, Error, MAX_TEXT};
 use crate::provider::{ResponseFormat, Sampling, ToolChoice};

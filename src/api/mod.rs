@@ -2,6 +2,7 @@
 //! The only place that knows status codes.
 
 mod agent;
+mod body;
 mod bundle;
 mod create;
 mod directory;
@@ -16,6 +17,7 @@ mod outbound;
 mod patch;
 mod query;
 mod reader;
+mod reply;
 mod route;
 mod seed;
 mod service;
@@ -26,8 +28,9 @@ mod view;
 mod yaml;
 
 pub use agent::{Agent, AgentTool, inline_id};
+pub use body::{check_labels, object};
 pub use bundle::bundle;
-pub use create::{NewSession, check_labels, create, object};
+pub use create::{NewSession, create};
 pub use directory::{AgentRecord, PageQuery, SessionsQuery, Summary, SummaryUpdate, list_page, new_agent};
 pub use error::{Code, Error};
 pub use event::{Command, command};
@@ -41,13 +44,14 @@ pub use outbound::{Reach, check_url};
 pub use patch::{Fork, Patch, fork, patch};
 pub use query::{EventsQuery, ItemsQuery, Query, SnapshotQuery};
 pub use reader::{End, MAX_ACK, Redial, Window, ack};
+pub use reply::Reply;
 pub use route::{Method, Route};
 pub use seed::InitialItems;
 pub use service::{Features, OPENAPI, info};
 pub use stream::{Event, Page, greeting, publish, replay};
 pub use tenant::Tenant;
 pub use token::{Access, Claims, Need, PREFIX as TOKEN, Scope, revoked};
-pub use view::{Reply, accepted, agent_view, events_page, items_page, message, snapshot};
+pub use view::{accepted, agent_view, events_page, items_page, message, snapshot};
 
 /// The largest request body, in bytes.
 pub const MAX_BODY: usize = 8 * 1024 * 1024;

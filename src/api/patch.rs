@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-use super::create::{check_expiry, check_model, check_title, object, parse};
+use super::body::{check_expiry, check_model, check_title, object, parse};
 use super::{Error, check_labels};
 
 /// Changes of a session. What is none stays; what is `Some(None)` goes back to what it was without.

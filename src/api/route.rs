@@ -104,7 +104,7 @@ impl Route {
         let endless = matches!(route, Route::Stream(_) | Route::Socket(_));
         let wanted = if method == "HEAD" && !endless { "GET" } else { method };
         let found = allowed.iter().find(|allowed| allowed.name() == wanted);
-        found.map(|method| (route.clone(), *method)).ok_or_else(|| Error::method(method, allowed))
+        found.map(|method| (route.clone(), *method)).ok_or_else(|| not_taken(method, allowed))
     }
 
     /// The methods of a route.
@@ -200,6 +200,13 @@ impl Route {
             | Route::Call(id, _) => Some(id),
         }
     }
+}
+
+/// A method that the route does not have.
+fn not_taken(method: &str, allowed: &[Method]) -> Error {
+    let allow = allowed.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
+    let message = format!("this route does not take {method}; it takes {allow}");
+    Error { allow: Some(allow), ..Error::new(Code::MethodNotAllowed, message) }
 }
 
 /// Refuses a path that a URL parser would turn into another one: it reads `\` as `/`, resolves dot segments even where the

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::create::parse;
+use super::body::parse;
 use super::event::{check_parts, check_text, check_urls, output};
 use super::outbound::Reach;
 use super::{Code, Error, MAX_INITIAL_ITEMS};

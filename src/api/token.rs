@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use super::create::{object, parse};
+use super::body::{object, parse};
 use super::{Code, Command, Error, MAX_MODEL, Method, Reply, Route, Tenant};
 use crate::json;
 use crate::session::{Input, Seconds, SessionId};

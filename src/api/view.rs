@@ -4,32 +4,8 @@ use serde_json::{Value, json};
 
 use super::agent::agent_fields;
 use super::stream::Page;
-use super::{Access, SessionInfo, item};
+use super::{Access, Reply, SessionInfo, item};
 use crate::session::{Ack, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Session, Status};
-
-/// A whole answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// HTTP status.
-    pub status: u16,
-    /// Headers beyond the content type.
-    pub headers: Vec<(&'static str, String)>,
-    /// JSON.
-    pub body: String,
-}
-
-impl Reply {
-    /// A JSON answer.
-    pub fn json(status: u16, body: &Value) -> Self {
-        Self { status, headers: Vec::new(), body: body.to_string() }
-    }
-
-    /// The same answer with one header more.
-    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.headers.push((name, value.into()));
-        self
-    }
-}
 
 /// The snapshot, with items in the form of `nested` and whether there are older ones.
 pub fn snapshot(
