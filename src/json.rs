@@ -494,6 +494,18 @@ impl<'de> VariantAccess<'de> for Reader {
     }
 }
 
+/// A JSON object of those fields/// A JSON object of those fields, which move into it; `json!` would copy them.
+pub fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let mut object = Map::new();
+    object.extend(fields.map(|(name, value)| (name.to_string(), value)));
+    object.into()
+}
+
+/// A field of a JSON object; null where there is none.
+pub fn field<'a>(value: &'a Value, key: &str) -> &'a Value {
+    value.get(key).unwrap_or(&Value::Null)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

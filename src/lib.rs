@@ -1,6 +1,6 @@
 //! layby: an agent-session server at the edge.
 //!
-//! Three rings; imports point inward only (`tests/architecture.rs` checks it):
+//! Three rings; imports point inward only (`tests/architecture` checks it):
 //! - ring 0, `session`, `sse` and `json`: pure, synchronous, deterministic;
 //! - ring 1, `provider`, `api`, `web` and `config`: pure adapters between bytes or JSON and the words of ring 0;
 //! - ring 2, `runtime`: the only code that names the platform.

@@ -3,7 +3,7 @@
 //! Reasons, names and ids end up in records and state rows that are read with every step, so nobody else may decide their
 //! length. Every decoder is behind `Bounded`; messages of failures are clipped where failures are made.
 
-use super::Decoder;
+use crate::provider::dialect::Decoder;
 use crate::session::{Finish, ModelEvent, ModelFailure};
 
 /// The longest reason for a limit, in bytes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::WireRequest;
+use crate::provider::dialect::WireRequest;
 
 /// The address of a model API. Its secrets are never shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

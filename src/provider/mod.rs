@@ -1,11 +1,12 @@
 //! Ring 1: model APIs. Pure adapters between the words of the session and what providers send and expect.
 //!
-//! A decoder takes bytes and gives [`ModelEvent`]s; it never retries, waits or logs. What to do about answers that are
+//! A decoder takes bytes and gives [`ModelEvent`](crate::session::ModelEvent)s; it never retries, waits or logs. What to do about answers that are
 //! no answers stands in one table, in [`failure`].
 
 mod anthropic;
 mod bounds;
 mod chat;
+mod dialect;
 pub mod failure;
 #[cfg(test)]
 mod fixtures;
@@ -19,19 +20,15 @@ mod workers_ai;
 
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::json;
-use crate::session::{ModelEvent, ModelFailure, Tool};
 
+pub use dialect::{Decoder, Prompt, WireRequest};
 pub use host::Host;
 pub use sampling::{ResponseFormat, Sampling, ToolChoice};
 pub use scripted::{Line, Play, Script, play};
 pub use transcript::{Line as ContextLine, Part as ContextPart, arrange};
 pub use workers_ai::Run;
-
-/// The longest event of a provider's stream, in bytes.
-pub const EVENT_CAP: usize = 16 * 1024 * 1024;
 
 /// Where and how to ask a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -89,21 +86,6 @@ pub struct Named {
     pub name: String,
 }
 
-/// One model request, in the words of the session.
-#[derive(Debug)]
-pub struct Prompt<'a> {
-    /// The model.
-    pub model: &'a str,
-    /// What the agent is.
-    pub instructions: Option<&'a str>,
-    /// The tools that may be called.
-    pub tools: &'a [Tool],
-    /// The transcript.
-    pub context: &'a [ContextLine],
-    /// Settings.
-    pub sampling: &'a Sampling,
-}
-
 /// How a model is asked.
 #[derive(Debug, PartialEq)]
 pub enum ModelCall {
@@ -112,32 +94,6 @@ pub enum ModelCall {
     /// Through the platform's binding.
     Binding(workers_ai::Run),
 }
-
-/// One model request, on the wire. Always a POST of JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WireRequest {
-    /// The whole URL.
-    pub url: String,
-    /// Header names and values.
-    pub headers: Vec<(String, String)>,
-    /// The JSON.
-    pub body: String,
-}
-
-/// Turns the bytes of one answer into events.
-pub trait Decoder {
-    /// Takes the next bytes.
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure>;
-
-    /// Whether the model has said all, although the answer has not ended yet: only the usage, or a last mark, is missing.
-    fn is_whole(&self) -> bool;
-
-    /// The body has ended. An answer without an end of its own is a failure.
-    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure>;
-}
-
-/// Where an item's body keeps what one provider alone wants to see again, by dialect.
-const FIELDS: &str = "provider_fields";
 
 impl Provider {
     /// The host that requests go to, if any.
@@ -187,23 +143,4 @@ impl Provider {
         };
         Some((ask, Box::new(bounds::Bounded(decoder))))
     }
-}
-
-/// A JSON object of those fields, which move into it; `json!` would copy them.
-fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    let mut object = Map::new();
-    object.extend(fields.map(|(name, value)| (name.to_string(), value)));
-    object.into()
-}
-
-/// A field of a JSON object; null where there is none.
-fn field<'a>(value: &'a Value, key: &str) -> &'a Value {
-    value.get(key).unwrap_or(&Value::Null)
-}
-
-/// Whether the model is one that reasons, as far as OpenAI's names tell: others refuse some settings, and it refuses others.
-fn reasons(prompt: &Prompt<'_>) -> bool {
-    let name = prompt.model.rsplit('/').next().unwrap_or_default();
-    let o_series = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    o_series || name.starts_with("gpt-5") || name.contains("codex") || prompt.sampling.reasoning_effort.is_some()
 }

@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::field;
+use crate::json::field;
 
 /// The largest schema of a text, as JSON, in bytes: it has to fit into a row beside a message's tools.
 const MAX_SCHEMA: usize = 256 * 1024;

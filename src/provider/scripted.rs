@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::bounds::bounded;
+use super::failure;
 use super::transcript::Part;
-use super::{Prompt, failure};
 use crate::json;
+use crate::provider::dialect::Prompt;
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// What the built-in model plays.

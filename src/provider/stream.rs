@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{EVENT_CAP, failure};
+use super::failure;
 use crate::json::{self, ParseError};
+use crate::provider::dialect::EVENT_CAP;
 use crate::session::ModelFailure;
 use crate::sse;
 

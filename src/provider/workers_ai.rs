@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Prompt, Sampling, chat};
+use super::{Sampling, chat};
+use crate::provider::dialect::Prompt;
 
 /// The provider's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

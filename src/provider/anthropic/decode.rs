@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::json::field;
+use crate::provider::dialect::{Decoder, FIELDS};
+use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{Decoder, FIELDS, failure, field};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// Decodes one answer.

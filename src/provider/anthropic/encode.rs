@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::json;
+use crate::json::{field, object};
+use crate::provider::dialect::{FIELDS, Prompt, WireRequest};
 use crate::provider::transcript::{Part, arrange};
-use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, Sampling, ToolChoice, WireRequest, field, object};
+use crate::provider::{Host, ResponseFormat, Sampling, ToolChoice};
 use crate::session::IS_ERROR;
 
 /// The version of the API that this is written for.

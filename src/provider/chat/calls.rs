@@ -17,7 +17,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::provider::{FIELDS, field};
+use crate::json::field;
+use crate::provider::dialect::FIELDS;
 use crate::session::{ModelEvent, PartKind};
 
 /// What a call is counted as at least, in bytes.

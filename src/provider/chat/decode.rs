@@ -6,8 +6,10 @@
 use serde_json::Value;
 
 use super::calls::Calls;
+use crate::json::field;
+use crate::provider::dialect::Decoder;
+use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{Decoder, failure, field};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// Decodes one answer.

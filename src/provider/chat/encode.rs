@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::json::{field, object};
+use crate::provider::dialect::{FIELDS, Prompt, WireRequest, reasons};
 use crate::provider::transcript::{Part, arrange};
-use crate::provider::{FIELDS, Host, Prompt, ResponseFormat, ToolChoice, WireRequest, field, object, reasons};
+use crate::provider::{Host, ResponseFormat, ToolChoice};
 use crate::session::Tool;
 
 /// The request for one prompt.

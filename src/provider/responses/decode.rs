@@ -6,8 +6,9 @@
 use serde_json::Value;
 
 use crate::json;
+use crate::provider::dialect::Decoder;
+use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{Decoder, failure};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// The most memory that events of other items may take while one is open, in bytes.

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
+use crate::json::field;
+use crate::provider::Host;
+use crate::provider::dialect::{FIELDS, Prompt, WireRequest, reasons};
 use crate::provider::transcript::{Line, Part, arrange};
-use crate::provider::{FIELDS, Host, Prompt, WireRequest, field, reasons};
 use crate::session::{IS_ERROR, Tool};
 
 /// The request for one prompt.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use worker::Delay;
 
 use super::agenda::Wake;
-use super::driver::{Driver, Live};
+use super::driver::Driver;
+use super::live::{DirectorySync, Live};
 use crate::api::{Agent, Error, Key, Reply, SessionInfo, Summary, SummaryUpdate, Tenant};
 use crate::runtime::platform::{clock, http};
 use crate::runtime::wire::{Object, Purpose};
@@ -23,30 +24,6 @@ const RUNNING_DELAY: u64 = 2000;
 const INTERVAL: u64 = 1000;
 /// How soon a summary that did not arrive is told again, in seconds.
 pub const AGAIN: u64 = 30;
-
-/// What the directory knows of the session.
-#[derive(Default)]
-pub struct DirectorySync {
-    /// The version that this instance knows it to have.
-    told: Option<u64>,
-    /// Whether storage says that it has ever had one.
-    pub known: bool,
-    /// When it was told last.
-    told_at: u64,
-    /// Whether it is being told.
-    telling: bool,
-    /// When it will be told next.
-    due: Option<u64>,
-    /// Whether what the session has used was used by the one that it is a copy of.
-    pub inherits: bool,
-}
-
-impl DirectorySync {
-    /// As storage has it.
-    pub fn stored(known: bool) -> Self {
-        Self { known, ..Self::default() }
-    }
-}
 
 impl Driver {
     /// Sees to it that the directory hears of what changed.

@@ -3,10 +3,14 @@
 pub mod access;
 pub mod agenda;
 pub mod alarm;
+pub mod changes;
 pub mod directory_sync;
 pub mod driver;
 pub mod fork;
+pub mod life;
+pub mod live;
 pub mod object;
+pub mod perform;
 pub mod publish;
 pub mod queries;
 pub mod request;

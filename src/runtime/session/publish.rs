@@ -8,7 +8,8 @@ use std::time::Duration;
 use wasm_bindgen::prelude::*;
 use worker::{Delay, WebSocket};
 
-use super::driver::{Driver, Live};
+use super::driver::Driver;
+use super::live::Live;
 use crate::api::{self, Event};
 use crate::config::LogLevel;
 use crate::runtime::platform::{clock, settings};
@@ -30,25 +31,6 @@ extern "C" {
 
     #[wasm_bindgen(method, catch)]
     fn send(this: &Subscriber, text: &js_sys::JsString) -> Result<(), JsValue>;
-}
-
-/// How far publication has come.
-pub struct Published {
-    /// Bytes of events since the last checkpoint of the open items.
-    unsaved: usize,
-    /// When that was written, Unix time in milliseconds.
-    saved_at: u64,
-    /// When something was sent last, Unix time in milliseconds.
-    at: u64,
-    /// Whether deltas have gathered that will be sent in a moment.
-    flush_is_due: bool,
-}
-
-impl Published {
-    /// Nothing has been sent yet.
-    pub fn new() -> Self {
-        Self { unsaved: 0, saved_at: clock::millis(), at: 0, flush_is_due: false }
-    }
 }
 
 impl Driver {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::driver::{Driver, Live};
+use super::driver::Driver;
+use super::live::Live;
 use super::publish::batch;
 use crate::api::{self, Access, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
 use crate::runtime::storage::store::Store;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
+mod modules;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -56,44 +58,11 @@ fn forbid(folders: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn imports_point_inward() {
-    forbid(
-        &["src/session", "src/sse", "src/json.rs"],
-        &["crate::provider", "crate::api", "crate::config", "crate::runtime", "worker::"],
-    );
-    forbid(&["src/provider"], &["crate::api", "crate::config", "crate::runtime", "worker::"]);
-    forbid(&["src/api"], &["crate::config", "crate::runtime", "worker::"]);
-}
-
-#[test]
 fn the_platform_is_named_in_the_runtime_alone() {
     let words = ["worker::", "js_sys", "web_sys", "wasm_bindgen"];
-    forbid(
-        &["src/session", "src/sse", "src/json.rs", "src/provider", "src/api", "src/config.rs", "src/web"],
-        &words,
-    );
-    forbid(&["src/config.rs", "src/web"], &["crate::runtime"]);
-}
-
-/// The programs of the runtime know each other only by what `wire` says, and what they stand on knows none of them.
-#[test]
-fn the_rooms_of_the_runtime_know_only_what_they_stand_on() {
-    let rooms = ["platform", "storage", "wire", "worker", "session", "directory"];
-    let stands_on: [(&str, &[&str]); 6] = [
-        ("platform", &[]),
-        ("storage", &["platform"]),
-        ("wire", &["platform"]),
-        ("worker", &["platform", "wire"]),
-        ("session", &["platform", "storage", "wire"]),
-        ("directory", &["platform", "storage", "wire"]),
-    ];
-    for (room, known) in stands_on {
-        let folder = format!("src/runtime/{room}");
-        let path = if room == "wire" || room == "directory" { format!("{folder}.rs") } else { folder };
-        let others = rooms.iter().filter(|other| **other != room && !known.contains(other));
-        let words: Vec<String> = others.map(|other| format!("crate::runtime::{other}")).collect();
-        forbid(&[&path], &words.iter().map(String::as_str).collect::<Vec<_>>());
-    }
+    let pure =
+        ["session", "sse", "json.rs", "provider", "api", "config.rs", "web"].map(|folder| format!("src/{folder}"));
+    forbid(&pure.each_ref().map(String::as_str), &words);
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! What clients change, once per idempotency key.
+
+use std::rc::Rc;
+
+use super::agenda::Wake;
+use super::driver::Driver;
+use crate::api::{self, Error, Key, Patch, REPLY_TTL, Reply, SnapshotQuery};
+use crate::provider::Sampling;
+use crate::runtime::platform::{clock, settings};
+use crate::session::Input;
+
+impl Driver {
+    /// Takes what a client wants, once: under a key that was used before the first answer is given again.
+    pub fn take(self: &Rc<Self>, input: Input, keys: &[Key]) -> Result<Reply, Error> {
+        self.once(keys, || {
+            let cursor = {
+                let session = &self.live()?.session;
+                session.cursor().text(&session.id)
+            };
+            let answer = self.perform(input)?;
+            Ok(api::accepted(&answer, &cursor))
+        })
+    }
+
+    /// `PATCH /v1/sessions/{id}`.
+    pub fn patch(self: &Rc<Self>, patch: Patch, keys: &[Key]) -> Result<Reply, Error> {
+        self.once(keys, || {
+            self.change(|live| {
+                let changes_model = patch.changes_model();
+                let info = live.info.patched(patch, clock::now())?;
+                if changes_model {
+                    settings::config(&self.env)?.check(&info, &Sampling::default())?;
+                }
+                self.store.set_info(&live.session.id, &info)?;
+                live.session.settings = info.settings();
+                live.info = info;
+                self.enter_session(&live.session, live.session.due(clock::now()));
+                self.schedule_sync_at(live, 0);
+                self.set_alarm();
+                Ok(())
+            })?;
+            self.snapshot(&SnapshotQuery::default())
+        })
+    }
+
+    /// The session as it is now, for an answer that was too large to keep.
+    pub(super) fn snapshot_text(&self) -> Result<String, Error> {
+        Ok(self.snapshot(&SnapshotQuery::default())?.body)
+    }
+
+    /// Refuses settings of a turn that the session's provider does not support.
+    pub fn check(&self, turn: &Sampling) -> Result<(), Error> {
+        settings::config(&self.env)?.check(&self.live()?.info, turn)
+    }
+
+    /// Acts, unless that was done under one of the keys already.
+    pub fn once(
+        self: &Rc<Self>,
+        keys: &[Key],
+        act: impl FnOnce() -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        if let Some(first) = self.store.replies.given(keys)? {
+            return first.replay(|| self.snapshot_text());
+        }
+        let reply = act()?;
+        // No await since the step: what was done and what was answered are kept together or not at all.
+        self.remember(keys, &reply)?;
+        Ok(reply)
+    }
+
+    pub(super) fn remember(self: &Rc<Self>, keys: &[Key], reply: &Reply) -> Result<(), Error> {
+        let now = clock::now();
+        self.store.replies.keep(keys, reply, now)?;
+        if !keys.is_empty() {
+            self.wake(Wake::Sweep, now.after(REPLY_TTL));
+        }
+        Ok(())
+    }
+}
