@@ -1,8 +1,7 @@
 // What is measured. Every measure gives rows: a name, a unit, the figures of both sides, and the limit that their ratio has.
-import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
-import { DONE, Side, direct } from "./side.mjs";
+import { DONE, Side, direct, kinds } from "./side.mjs";
 
 const sorted = (values) => values.toSorted((a, b) => a - b);
 export const median = (values) => sorted(values)[values.length >> 1];
@@ -36,10 +35,10 @@ function fresh(count) {
 function latencies(name, found, without, parts) {
   return parts.flatMap(({ part, limit }) => {
     const base = part in without[0] && part !== "ack" ? (of) => of(without.map((turn) => turn[part])) : () => 0;
-    const [layby, thin] = found.map((turns) => (of) => of(turns.map((turn) => turn[part])) - base(of));
+    const [layby, other] = found.map((turns) => (of) => of(turns.map((turn) => turn[part])) - base(of));
     return [
-      { name: `${name}: ${part}`, unit: "ms", layby: layby(median), thin: thin(median), limit },
-      { name: `${name}: ${part}, p99`, unit: "ms", layby: layby(p99), thin: thin(p99) },
+      { name: `${name}: ${part}`, unit: "ms", layby: layby(median), other: other(median), limit },
+      { name: `${name}: ${part}, p99`, unit: "ms", layby: layby(p99), other: other(p99) },
     ];
   });
 }
@@ -84,21 +83,21 @@ export async function throughput(sides, model) {
     sessions.forEach((session) => session.reader.close());
     return { rate: (count * 1000) / took, cpu: (side.cpu() - cpu) / count };
   };
-  const [layby, thin] = await alternate(sides, 6, load, 2);
+  const [layby, other] = await alternate(sides, 6, load, 2);
   const of = (loads, part) => median(loads.map((load) => load[part]));
   return [
-    { name: "32 sessions: turns", unit: "/s", layby: of(layby, "rate"), thin: of(thin, "rate"), atLeast: 0.8 },
-    { name: "32 sessions: CPU per turn", unit: "ms", layby: of(layby, "cpu"), thin: of(thin, "cpu"), limit: 1.5 },
+    { name: "32 sessions: turns", unit: "/s", layby: of(layby, "rate"), other: of(other, "rate"), atLeast: 0.8 },
+    { name: "32 sessions: CPU per turn", unit: "ms", layby: of(layby, "cpu"), other: of(other, "cpu"), limit: 1.5 },
   ];
 }
 
 /** The same with the lines that layby logs by default, which workerd formats and writes out. */
 export async function logged(sides, model) {
-  const [, thin] = sides;
-  const layby = await new Side("layby", model, { log: "requests" }).start();
-  const rows = await throughput([layby, thin], model);
-  await layby.stop();
-  return rows.map(({ name, unit, layby, thin }) => ({ name: `${name}, logging`, unit, layby, thin }));
+  const logging = [];
+  for (const { name } of sides) logging.push(await new Side(name, model, { log: "requests" }).start());
+  const rows = await throughput(logging, model);
+  for (const side of logging) await side.stop();
+  return rows.map(({ name, unit, layby, other }) => ({ name: `${name}, logging`, unit, layby, other }));
 }
 
 export async function deltas(sides, model) {
@@ -116,9 +115,9 @@ export async function deltas(sides, model) {
       },
       2,
     );
-    const [layby, thin] = found.map(median);
+    const [layby, other] = found.map(median);
     const name = separate ? "2 000 deltas, each for itself" : "2 000 deltas at once";
-    rows.push({ name, unit: "ms", layby, thin, limit: separate ? 0.35 : undefined });
+    rows.push({ name, unit: "ms", layby, other, limit: separate ? 0.35 : undefined });
   }
   return rows;
 }
@@ -135,8 +134,8 @@ export async function fanOut(sides, model) {
     readers.forEach((reader) => reader.close());
     return done;
   };
-  const [layby, thin] = (await alternate(sides, 6, turn, 1)).map(median);
-  return [{ name: "200 deltas to 100 subscribers", unit: "ms", layby, thin, limit: 0.5 }];
+  const [layby, other] = (await alternate(sides, 6, turn, 1)).map(median);
+  return [{ name: "200 deltas to 100 subscribers", unit: "ms", layby, other, limit: 0.5 }];
 }
 
 export async function longTranscript(sides, model) {
@@ -147,26 +146,35 @@ export async function longTranscript(sides, model) {
     for (const side of sides) sessions.set(side, await side.session(items));
     const found = await alternate(sides, 15, async (side) => (await sessions.get(side).turn()).done, 3);
     for (const session of sessions.values()) session.reader.close();
-    const [layby, thin] = found.map(median);
-    rows.push({ name: `turn after ${items} items`, unit: "ms", layby, thin, limit: items === 1000 ? 1 : undefined });
+    const [layby, other] = found.map(median);
+    rows.push({ name: `turn after ${items} items`, unit: "ms", layby, other, limit: items === 1000 ? 1 : undefined });
   }
   return rows;
 }
 
-/** Of layby alone: the thin worker's object cannot sleep while somebody listens. */
-export async function wake([side]) {
+/** Not of the thin worker: its object cannot sleep while somebody listens. */
+export async function wake(sides) {
   const rows = [];
+  const sleepers = sides.filter(({ name }) => kinds[name].sleeps);
   for (const items of [10, 5000]) {
-    const session = await side.session(items, { mute: true });
-    const woken = [];
-    for (let round = -1; round < 10; round++) {
-      await asleep(side, session);
-      const began = performance.now();
-      const reader = await session.open();
-      if (round >= 0) woken.push(performance.now() - began);
-      reader.close();
-    }
-    rows.push({ name: `wake and first frame, ${items} items`, unit: "ms", layby: median(woken) });
+    const sessions = new Map();
+    for (const side of sleepers) sessions.set(side, await side.session(items, { mute: true }));
+    const woken = await alternate(
+      sleepers,
+      10,
+      async (side) => {
+        const session = sessions.get(side);
+        await asleep(side, session);
+        const began = performance.now();
+        const reader = await session.open();
+        const took = performance.now() - began;
+        reader.close();
+        return took;
+      },
+      1,
+    );
+    const [layby, other] = woken.map(median);
+    rows.push({ name: `wake and first frame, ${items} items`, unit: "ms", layby, other });
   }
   return rows;
 }
@@ -191,16 +199,16 @@ export async function create(sides) {
     session.reader.close();
     return took;
   };
-  const [layby, thin] = (await alternate(sides, 100, made, 20)).map(median);
-  return [{ name: "create and first frame", unit: "ms", layby, thin, limit: 1.3 }];
+  const [layby, other] = (await alternate(sides, 100, made, 20)).map(median);
+  return [{ name: "create and first frame", unit: "ms", layby, other, limit: 1.3 }];
 }
 
 /** Of workers of their own, which count. The alarm that a turn sets is awaited. */
 export async function billed(sides, model) {
   const sum = (figures) => Object.values(figures).reduce((sum, n) => sum + n, 0);
   const rows = (name, counts, [own, all]) => {
-    const [layby, thin] = counts;
-    const row = (what, of, most) => ({ name: `${name}: ${what}`, unit: "", layby: of(layby), thin: of(thin), most });
+    const [layby, other] = counts;
+    const row = (what, of, most) => ({ name: `${name}: ${what}`, unit: "", layby: of(layby), other: of(other), most });
     return [
       row("rows written by the session", ({ written }) => written.Session ?? 0, own),
       row("rows written in all", ({ written }) => sum(written), all),
@@ -244,7 +252,7 @@ export async function memory(model) {
   const WAVE = 150;
   model.answer = { call: true };
   const figures = [];
-  for (const name of ["layby", "thin"]) {
+  for (const name of ["layby", "other"]) {
     const side = await new Side(name, model).start();
     const sessions = [];
     const park = async () => {
@@ -262,8 +270,8 @@ export async function memory(model) {
     sessions.forEach((session) => session.reader.close());
     await side.stop();
   }
-  const [layby, thin] = figures;
-  return [{ name: "memory of a parked session with a subscriber", unit: "KB", layby, thin, limit: 1 }];
+  const [layby, other] = figures;
+  return [{ name: "memory of a parked session with a subscriber", unit: "KB", layby, other, limit: 1 }];
 }
 
 export async function coldStart(model) {
@@ -276,19 +284,20 @@ export async function coldStart(model) {
     await side.stop();
     return took;
   };
-  const [layby, thin] = (await alternate(["layby", "thin"], 7, started, 1)).map(median);
-  return [{ name: "cold start, up to the first session", unit: "ms", layby, thin, over: 60 }];
+  const [layby, other] = (await alternate(["layby", "other"], 7, started, 1)).map(median);
+  return [{ name: "cold start, up to the first session", unit: "ms", layby, other, over: 60 }];
 }
 
 export function size() {
-  const wasm = readFileSync(new URL("../build/index_bg.wasm", import.meta.url));
-  const script = readFileSync(new URL("../build/index.js", import.meta.url));
-  const thin = readFileSync(new URL("thin.js", import.meta.url));
-  const kb = (bytes) => bytes.length / 1024;
-  const gzip = (bytes) => kb(gzipSync(bytes, { level: 9 }));
-  return [
-    { name: "wasm", unit: "KB", layby: kb(wasm) },
-    { name: "wasm, gzip", unit: "KB", layby: gzip(wasm), most: 300 },
-    { name: "worker, gzip", unit: "KB", layby: gzip(wasm) + gzip(script), thin: gzip(thin) },
-  ];
+  const gzip = (bytes) => gzipSync(bytes, { level: 9 }).length / 1024;
+  const wasm = ({ modules }) => modules["index_bg.wasm"]?.contents;
+  const sizes = ["layby", "other"].map((name) => {
+    const worker = kinds[name].worker();
+    const [bytes, script] = [wasm(worker), worker.modules[worker.main].contents];
+    return bytes
+      ? { raw: bytes.length / 1024, wasm: gzip(bytes), worker: gzip(bytes) + gzip(script) }
+      : { worker: gzip(script) };
+  });
+  const row = (name, part, rest) => ({ name, unit: "KB", layby: sizes[0][part], other: sizes[1][part], ...rest });
+  return [row("wasm", "raw"), row("wasm, gzip", "wasm", { most: 300 }), row("worker, gzip", "worker")];
 }

@@ -1,5 +1,5 @@
 // Where the time of turns goes: a CPU profile of the worker under load, by function.
-//   node bench/profile.mjs [layby|thin] [file.cpuprofile]
+//   node bench/profile.mjs [layby|other] [file.cpuprofile]
 import { createServer } from "node:net";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// The two sides of the comparison, driven in the same way: layby, and the thin worker.
+// The two sides of a comparison, driven in the same way: layby, and the thin worker or another build of layby.
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -16,14 +16,33 @@ export const FIRST = "output_text.delta";
 export const DONE = "response.completed";
 export const PARKED = '"status":"waiting"';
 
-const workers = {
-  layby: built,
-  thin: () => ({
+const layby = {
+  worker: built,
+  vars: (model, log) => ({
+    LAYBY_API_KEYS: "default:bench-key",
+    LAYBY_PROVIDER: JSON.stringify({ type: "openai-responses", base_url: model.url }),
+    LAYBY_AGENT: JSON.stringify({ name: "bench", model: "test", tools: [LOOK] }),
+    LAYBY_SESSION_RATE: "0",
+    LAYBY_LOG: log, // the thin worker logs nothing
+  }),
+  sleeps: true,
+};
+const thin = {
+  worker: () => ({
     main: "index.js",
     modules: { "index.js": { type: "esm", contents: file("thin.js") } },
     objects: ["Session"],
   }),
+  vars: (model) => ({ MODEL: `${model.url}/responses` }),
 };
+
+/** What is compared: layby, and the thin worker or another build of layby. */
+export const kinds = { layby, other: thin };
+
+/** Compares with another build of layby, of which `worker` gives the files. */
+export function compareWith(worker) {
+  kinds.other = { ...layby, worker };
+}
 
 /** The same worker, which counts what is billed. */
 export function counted({ modules, objects }) {
@@ -34,21 +53,11 @@ export function counted({ modules, objects }) {
 
 export class Side {
   constructor(name, model, { counts = false, log = "errors", inspectorPort } = {}) {
-    const worker = counts ? counted(workers[name]()) : workers[name]();
+    const { worker, vars } = kinds[name];
     this.name = name;
     this.storage = mkdtempSync(join(tmpdir(), "layby-bench-"));
-    const provider = { type: "openai-responses", base_url: model.url };
-    const vars = {
-      layby: {
-        LAYBY_API_KEYS: "default:bench-key",
-        LAYBY_PROVIDER: JSON.stringify(provider),
-        LAYBY_AGENT: JSON.stringify({ name: "bench", model: "test", tools: [LOOK] }),
-        LAYBY_SESSION_RATE: "0",
-        LAYBY_LOG: log, // the thin worker logs nothing
-      },
-      thin: { MODEL: `${model.url}/responses` },
-    };
-    this.server = new Server({ storage: this.storage, vars: vars[name], worker, inspectorPort });
+    const files = counts ? counted(worker()) : worker();
+    this.server = new Server({ storage: this.storage, vars: vars(model, log), worker: files, inspectorPort });
   }
 
   async start() {

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Server } from "../../scripts/server.mjs";
+import * as described from "./described.mjs";
 
 export { AI, DIALECTS, model } from "./model.mjs";
 
@@ -27,7 +28,9 @@ export async function serve(t, vars = { LAYBY_OPEN: "true" }, beside = {}, worke
     await server.stop();
     rmSync(storage, { recursive: true, force: true });
   });
-  return server.start();
+  await server.start();
+  described.watch(server.url);
+  return server;
 }
 
 /** A session on a served worker. */
@@ -157,7 +160,7 @@ export class Stream {
     if (id) this.lastId = id;
     if (data === "[DONE]") this.done = true;
     else if (data) {
-      const event = { id, ...JSON.parse(data) };
+      const event = { id, ...described.event(JSON.parse(data)) };
       this.events.push(event);
       this.onEvent?.(event);
     }
