@@ -11,67 +11,67 @@ use crate::api::{Agent, Code, Error, Features, Rate, Reach, SessionInfo, Tenant,
 use crate::json;
 use crate::provider::{Host, Named, Play, Provider, Sampling};
 
-/// A deployment's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `LAYBY_OPEN=true`: no keys are asked for. For local development.
+    /// `LAYBY_OPEN=true`: no API keys are required. For local development.
     pub open: bool,
-    /// `LAYBY_API_KEYS`: `tenant:key`, separated by commas or white space; several per tenant, so that they can be
-    /// exchanged. Instead of a key its digest may stand there: `tenant:sha256:<64 hex digits>`. Kept as digests.
+    /// `LAYBY_API_KEYS`: `tenant:key`, separated by commas or white space. A tenant may have several keys, so keys can
+    /// be rotated. `tenant:sha256:<64 hex digits>` stores only a hash. Kept as digests.
     pub keys: Vec<(Tenant, [u8; 32])>,
-    /// `LAYBY_ORIGINS`: origins whose pages may read answers, separated by commas, or `*`. By default all in open mode, none
-    /// otherwise.
+    /// `LAYBY_ORIGINS`: origins whose pages may read responses, separated by commas, or `*`. By default all in open
+    /// mode, none otherwise.
     pub origins: Vec<String>,
-    /// `LAYBY_TENANT_RATE`, `LAYBY_SESSION_RATE`: requests per second of a tenant (as far as one isolate sees; by default no
-    /// limit), and events per second of a session (by default 100). Four times as many at once; 0 is no limit.
+    /// `LAYBY_TENANT_RATE`, `LAYBY_SESSION_RATE`: requests per second of a tenant (counted per isolate; unlimited by
+    /// default), and events per second of a session (100 by default). Bursts of four times as many; 0 is unlimited.
     pub tenant_rate: Rate,
     /// See `tenant_rate`.
     pub session_rate: Rate,
-    /// `LAYBY_TOKEN_MESSAGE_RATE`: messages per second that the holders of a session's tokens may post; by default 1, ten
-    /// times as many at once. Each may cost a model request.
+    /// `LAYBY_TOKEN_MESSAGE_RATE`: messages per second from the holders of a session's tokens; 1 by default, in bursts
+    /// of ten times as many. Each may cost a model request.
     pub token_message_rate: Rate,
-    /// `LAYBY_TOKEN_READ_RATE`: reads per second of the holders of a session's tokens, streams that are opened included; by
-    /// default 100, ten times as many at once, so that all readers of a session can come back together.
+    /// `LAYBY_TOKEN_READ_RATE`: reads per second by the holders of a session's tokens, opened streams included; 100 by
+    /// default, in bursts of ten times as many, so that all readers of a session can reconnect together.
     pub token_read_rate: Rate,
     /// `LAYBY_AGENT`: the default agent, as JSON in the form of the contract.
     pub agent: Option<Agent>,
-    /// `LAYBY_PROVIDERS`: providers by name, as JSON. `openai` and `anthropic` are there as soon as the secrets
-    /// `OPENAI_API_KEY` and `ANTHROPIC_API_KEY` are. A key, header or query of the form `$NAME` is the secret of that name.
+    /// `LAYBY_PROVIDERS`: providers by name, as JSON. `openai` and `anthropic` exist as soon as the secrets
+    /// `OPENAI_API_KEY` and `ANTHROPIC_API_KEY` do. A key, header or query of the form `$NAME` refers to the secret of
+    /// that name.
     pub providers: BTreeMap<String, Provider>,
     /// `LAYBY_PROVIDER`: the provider of agents that name none: a name, or JSON in the form of the contract.
     pub provider: Option<Provider>,
-    /// `LAYBY_INLINE_PROVIDERS=false`: clients may name the deployment's providers, and bring none of their own.
+    /// `LAYBY_INLINE_PROVIDERS=false`: clients may use the deployment's providers by name, but not bring their own.
     pub inline_providers: bool,
-    /// `LAYBY_PRIVATE_HOSTS=true`: providers and images that clients name may be anywhere, and without TLS. For local
-    /// development; by default in open mode.
+    /// `LAYBY_PRIVATE_HOSTS=true`: provider and image URLs from clients may point anywhere, and need no TLS. For local
+    /// development; the default in open mode.
     pub reach: Reach,
-    /// `LAYBY_FIRST_BYTE_S`, `LAYBY_IDLE_S`, `LAYBY_TOTAL_S`: how long a model's answer may take.
+    /// `LAYBY_FIRST_BYTE_S`, `LAYBY_IDLE_S`, `LAYBY_TOTAL_S`: time limits of a model response.
     pub timeouts: Timeouts,
-    /// `LAYBY_LOG`: what is logged. The platform keeps a record of every request of its own, and bills lines.
+    /// `LAYBY_LOG`: what is logged. The platform records every request anyway, and bills log lines.
     pub log: LogLevel,
-    /// `LAYBY_HEARTBEAT_S`: seconds of silence after which a stream gets a sign of life; 1 to 30, by default 15.
+    /// `LAYBY_HEARTBEAT_S`: seconds of silence before a stream gets a heartbeat; 1 to 30, 15 by default.
     pub heartbeat: Duration,
 }
 
-/// Which lines are logged, each less than the next. Failures always are.
+/// Which lines are logged, in increasing number. Failures always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// `errors`: nothing else.
+    /// `errors`: failures only.
     Errors,
-    /// `turns`: one for each turn, too.
+    /// `turns`: also one line per turn.
     Turns,
-    /// `requests`, the default: one for each request, too.
+    /// `requests`, the default: also one line per request.
     Requests,
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {why}")]
 pub struct BadSetting {
     /// The variable's name. Clients may see it.
     pub setting: &'static str,
-    /// What is wrong with it. For the log: it quotes nothing of the value, which may be a secret in the wrong place, but
-    /// may name the deployment's providers.
+    /// What is wrong with it. For the log: it never quotes the value, which may be a misplaced secret, but may name the
+    /// deployment's providers.
     pub why: String,
 }
 
@@ -79,20 +79,20 @@ fn bad(setting: &'static str, why: impl Into<String>) -> BadSetting {
     BadSetting { setting, why: why.into() }
 }
 
-/// How long a model's answer may take.
+/// Time limits of a model response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until its first byte. By default 120 seconds.
+    /// Until its first byte; 120 seconds by default.
     pub first_byte: Duration,
-    /// Between two pieces of it. By default 120 seconds.
+    /// Between two chunks; 120 seconds by default.
     pub idle: Duration,
-    /// In all. By default an hour.
+    /// In total; one hour by default.
     pub total: Duration,
 }
 
-/// A way to make a provider of a host.
+/// Builds a provider from a host.
 type Dialect = fn(Host) -> Provider;
-/// Providers that a secret suffices for: name, secret, address, dialect.
+/// Providers for which a secret is enough: name, secret, address, dialect.
 const KNOWN: [(&str, &str, &str, Dialect); 2] = [
     ("openai", "OPENAI_API_KEY", "https://api.openai.com/v1", Provider::OpenAiResponses),
     ("anthropic", "ANTHROPIC_API_KEY", "https://api.anthropic.com/v1", Provider::Anthropic),
@@ -162,8 +162,7 @@ impl Config {
         })
     }
 
-    /// The provider and the model that are meant by an agent's provider and a model's name. A model `name:model` is asked
-    /// at the provider of that name.
+    /// Resolves an agent's provider and a model's name. A model `name:model` selects the provider of that name.
     pub fn provider<'a>(
         &'a self,
         own: Option<&'a Provider>,
@@ -186,7 +185,8 @@ impl Config {
         }
     }
 
-    /// Refuses a session whose provider the deployment does not have or allow, or settings that it has no such thing for.
+    /// Rejects a session whose provider the deployment does not have or allow, or whose settings the provider does not
+    /// support.
     pub fn check(&self, info: &SessionInfo, turn: &Sampling) -> Result<(), Error> {
         self.check_provider(info.agent.provider.as_ref(), info.model(), &info.sampling().with(turn))
     }
@@ -205,8 +205,8 @@ impl Config {
         }
     }
 
-    /// Refuses a provider of an agent's own that the deployment does not allow. Asked again before every model request: the
-    /// deployment may have changed its mind since the agent was made.
+    /// Rejects an inline provider the deployment does not allow. Checked again before every model request: the
+    /// deployment may have changed since the agent was created.
     pub fn check_policy(&self, own: Option<&Provider>) -> Result<(), Error> {
         let inline = own.filter(|own| !matches!(own, Provider::Named(_)));
         if let Some(inline) = inline.filter(|inline| self.default_agent().provider.as_ref() != Some(*inline)) {
@@ -224,13 +224,13 @@ impl Config {
         Ok(())
     }
 
-    /// What a client could name instead.
+    /// The providers a client could name instead.
     fn known(&self) -> String {
         let names: Vec<&str> = self.providers.keys().map(String::as_str).collect();
         if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
     }
 
-    /// What it says of itself.
+    /// The deployment's public description.
     pub fn features(&self) -> Features {
         Features {
             providers: self.providers.keys().cloned().collect(),
@@ -239,7 +239,7 @@ impl Config {
         }
     }
 
-    /// Refuses every request as long as nobody has said who may ask.
+    /// Rejects every request as long as neither keys nor open mode are configured.
     pub fn must_be_set_up(&self) -> Result<(), Error> {
         if self.open || !self.keys.is_empty() {
             return Ok(());
@@ -249,7 +249,7 @@ impl Config {
         Err(Error::new(Code::AuthNotConfigured, message))
     }
 
-    /// The tenant that an API key belongs to; in open mode, without keys, everybody is the same tenant.
+    /// The tenant of an API key; in open mode without keys, everybody belongs to the same tenant.
     pub fn tenant(&self, given: Option<&str>) -> Result<Tenant, Error> {
         self.must_be_set_up()?;
         if self.keys.is_empty() {
@@ -282,13 +282,14 @@ impl Config {
         }
     }
 
-    /// What a page of that origin may be told: the origin itself, or that all may; none: nothing.
+    /// The `Access-Control-Allow-Origin` for a page: the origin itself, or `*`; `None`: the page may not read the
+    /// response.
     pub fn allowed_origin<'a>(&'a self, origin: &'a str) -> Option<&'a str> {
         let all = self.origins.iter().any(|allowed| allowed == "*");
         if all { Some("*") } else { self.origins.iter().find(|allowed| *allowed == origin).map(String::as_str) }
     }
 
-    /// The agent of a session that names none.
+    /// The agent of sessions that name none.
     pub fn default_agent(&self) -> Agent {
         let built_in = Some(Provider::Scripted(Play::default()));
         self.agent.clone().unwrap_or_else(|| Agent { provider: built_in, ..Agent::named("layby") })
@@ -341,7 +342,7 @@ fn providers(get: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, Pr
     Ok(providers)
 }
 
-/// A provider with its secrets in place, or what is wrong with it.
+/// Puts a provider's secrets in place, or says what is wrong with it.
 fn provider(
     read: Result<Provider, json::Fault>,
     get: &dyn Fn(&str) -> Option<String>,
@@ -409,7 +410,7 @@ mod tests {
         assert!(wrong("LAYBY_LOG", "all").contains("requests, turns or errors"));
     }
 
-    /// What is wrong with a value of a setting.
+    /// What is wrong with a setting's value.
     fn wrong(setting: &str, value: &str) -> String {
         let fault = Config::read(|asked| (asked == setting).then(|| value.to_string())).unwrap_err();
         assert_eq!(fault.setting, setting);

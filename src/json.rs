@@ -1,7 +1,7 @@
-//! Ring 0: the one way in which JSON becomes a type of ours.
+//! Ring 0: the one way JSON becomes a type.
 //!
-//! All that is read is a `Value` first, and every type is read from `Value`s by the one `Deserializer` below. So the code
-//! that derive makes for a type is in the worker once, not once per source; and a fault says where it is, whatever was read.
+//! Everything is parsed to a `Value` first, and every type is read from `Value`s by the `Deserializer` below. Each
+//! type's derived code is therefore monomorphised once, and every error carries its JSON path.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,17 +15,17 @@ use serde::de::{
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Map, Number, Value, map};
 
-/// The most JSON values that one text from outside may hold. The worst case is a value in an object, which takes about
-/// 100 bytes of wasm32 memory with its key, so such a text takes at most 20 MB.
+/// The limit of JSON values in one text from outside. The worst case is a value in an object, which takes about 100
+/// bytes of wasm32 memory with its key, so such a text takes at most 20 MB.
 pub const MAX_VALUES: usize = 200_000;
-/// How many of them may be objects. A map allocates room for eleven entries at once, about 500 bytes, so that `{"":0}` takes
-/// seventy times its length.
+/// The limit of objects among them. A map allocates eleven entries at once, about 500 bytes, so `{"":0}` takes seventy
+/// times its length.
 pub const MAX_OBJECTS: usize = 30_000;
-/// How deep they may be nested. Values are parsed, serialized and dropped recursively, on a stack of 1 MB; `serde_json`
-/// refuses the 128th level for the same reason.
+/// The limit of nesting. Values are parsed, serialized and dropped recursively, on a stack of 1 MB; `serde_json`
+/// rejects the 128th level for the same reason.
 pub const MAX_DEPTH: usize = 127;
 
-/// JSON that would take too much memory once it is parsed.
+/// JSON that would take too much memory when parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the JSON has {count} {what}, the limit is {limit}")]
 pub struct TooComplex {
@@ -45,14 +45,14 @@ pub enum ParseError {
     Syntax(#[from] serde_json::Error),
 }
 
-/// Parses a text that somebody else wrote, if its values fit into memory.
+/// Parses untrusted text, if its values fit into memory.
 pub fn parse_untrusted(text: &str) -> Result<Value, ParseError> {
     check_complexity(text)?;
     Ok(serde_json::from_str(text)?)
 }
 
-/// Refuses JSON with more values or objects than the limits. How deeply they are nested is the parser's to limit. Linear, and allocates nothing. In invalid JSON the counts
-/// are right up to the first error, which is as far as the parser goes.
+/// Rejects JSON with more values or objects than the limits; the parser itself limits nesting. Linear, and allocates
+/// nothing. In invalid JSON the counts are right up to the first error, which is as far as the parser goes.
 pub fn check_complexity(text: &str) -> Result<(), TooComplex> {
     let (values, objects) = measure(text);
     let counts = [("values", values, MAX_VALUES), ("objects", objects, MAX_OBJECTS)];
@@ -96,7 +96,7 @@ fn measure(text: &str) -> (usize, usize) {
     (values, objects)
 }
 
-/// About how much memory a value takes.
+/// Approximate memory of a value, in bytes.
 pub fn footprint(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 24,
@@ -108,20 +108,19 @@ pub fn footprint(value: &Value) -> usize {
     }
 }
 
-/// Why JSON is not what it was to be read as. Small, because everything that is read may come back as one instead.
+/// Why JSON does not match a type. Small, because every read returns it in a `Result`.
 ///
-/// Its alternate form, `{fault:#}`, leaves out what was read: for logs, where the value may be a secret.
+/// Its alternate form, `{fault:#}`, omits the value that was read: for logs, where it may be a secret.
 #[derive(Debug, thiserror::Error)]
 pub struct Fault(Box<Wrong>);
 
-/// What a fault says.
+/// What is wrong.
 #[derive(Debug)]
 pub struct Wrong {
-    /// Where, such as `agent.tools[0].name`; empty: in the whole.
+    /// Where, such as `agent.tools[0].name`; empty: the value as a whole.
     pub at: String,
-    /// What is wrong.
     pub why: String,
-    /// Both without what was read: where, up to the last key that is expected there, and what is wrong.
+    /// Both without the value read: where, up to the last expected key, and what is wrong.
     redacted: (String, String),
 }
 
@@ -133,18 +132,16 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads a text.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     take(serde_json::from_str(text).map_err(Fault::custom)?)
 }
 
-/// Reads a value.
 pub fn take<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
     T::deserialize(Reader(value))
 }
 
-/// A decimal number in any usual form: also `+5`, `05`, `.5` and `5.`. Rust's own way to read one would bring tables of
-/// 10 KB that do not compress.
+/// Parses a decimal number in any usual form: also `+5`, `05`, `.5` and `5.`. `f64::from_str` would add 10 KB of tables
+/// that do not compress.
 pub fn parse_f64(text: &str) -> Option<f64> {
     let (sign, number) = match text.strip_prefix('-') {
         Some(number) => ("-", number),
@@ -159,7 +156,7 @@ pub fn parse_f64(text: &str) -> Option<f64> {
 }
 
 impl Fault {
-    /// The fault of a part, seen from the whole in which it stands at `part`.
+    /// The error of a part, as an error of the whole that contains it at `part`.
     #[cold]
     pub fn within(mut self, part: &str) -> Self {
         self.0.redacted.0 = joined(part, &self.0.redacted.0);
@@ -172,7 +169,6 @@ impl Fault {
         self
     }
 
-    /// What it says.
     pub fn into_inner(self) -> Wrong {
         *self.0
     }
@@ -204,7 +200,7 @@ fn joined(part: &str, at: &str) -> String {
 }
 
 impl Error for Fault {
-    /// A fault inside of `why` is redacted as well: its alternate form says so.
+    /// Errors nested in `why` are redacted as well: their alternate form says so.
     fn custom<T: fmt::Display>(why: T) -> Self {
         Self::new(format!("{why}"), format!("{why:#}"))
     }
@@ -259,14 +255,14 @@ fn kind_of(found: Unexpected<'_>) -> &'static str {
     }
 }
 
-/// The fields of an object, for types with a tag or with fields that belong to a part of them. What derive makes for
-/// `flatten` and `tag` reads from a buffer of serde's own, which brings the code of every type inside once more.
+/// The fields of an object, for tagged types and types whose fields are spread over several structs. serde's derive for
+/// `tag` and `flatten` reads from a buffer, which would instantiate a second deserializer.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// Reads a field. One that is not there is null, if it may be.
+    /// Reads a field. A missing one is null, if the type allows it.
     pub fn field<T: DeserializeOwned, E: Error>(&mut self, name: &'static str) -> Result<T, E> {
         let read = match self.0.remove(name) {
             Some(value) => take(value).map_err(|fault| fault.within(name)),
@@ -275,13 +271,13 @@ impl Fields {
         read.map_err(E::custom)
     }
 
-    /// Reads what is left.
+    /// Reads the remaining fields.
     pub fn rest<T: DeserializeOwned, E: Error>(self) -> Result<T, E> {
         take(Value::Object(self.0)).map_err(E::custom)
     }
 }
 
-/// Reads what the field `name` says the rest is.
+/// Reads the remaining fields as the type selected by the field `name`.
 pub fn tagged<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     input: D,
     name: &'static str,
@@ -435,7 +431,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Goes on to the next pair, if there is one.
+    /// Advances to the next pair, if there is one.
     fn advance(&mut self) -> bool {
         let next = self.rest.next();
         let found = next.is_some();

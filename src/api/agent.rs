@@ -1,4 +1,4 @@
-//! Agents as clients describe them.
+//! Agents in the form clients send.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,57 +8,55 @@ use super::{Code, Error, MAX_AGENT, MAX_EXPIRY, MAX_MODEL, MAX_TOOLS, MAX_TOOLS_
 use crate::provider::{Host, Provider, ResponseFormat, Sampling, ToolChoice};
 use crate::session::{AgentId, Tool};
 
-/// The longest pause of the built-in model between two deltas.
+/// The longest pause of the built-in model between two deltas, in milliseconds.
 const MAX_DELTA_MS: u32 = 60_000;
 
-/// An agent: what a session needs to know to run turns.
+/// An agent: everything a session needs to run turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Agent {
-    /// Its name.
     pub name: String,
-    /// What it is told about itself.
+    /// Its instructions (system prompt).
     #[serde(default)]
     pub instructions: Option<String>,
-    /// The model that it asks.
+    /// Its default model.
     #[serde(default)]
     pub model: Option<String>,
-    /// Where its model is; none: the deployment's.
+    /// Its provider; `None`: the deployment's default.
     #[serde(default)]
     pub provider: Option<Provider>,
-    /// Its tools.
     #[serde(default)]
     pub tools: Vec<AgentTool>,
-    /// Passed on to the model.
+    /// A sampling setting.
     #[serde(default)]
     pub reasoning_effort: Option<String>,
-    /// Passed on to the model.
+    /// A sampling setting.
     #[serde(default)]
     pub max_output_tokens: Option<u32>,
-    /// Passed on to the model.
+    /// A sampling setting.
     #[serde(default)]
     pub temperature: Option<f64>,
-    /// Passed on to the model.
+    /// A sampling setting.
     #[serde(default)]
     pub tool_choice: Option<ToolChoice>,
-    /// Passed on to the model.
+    /// A sampling setting.
     #[serde(default)]
     pub parallel_tool_calls: Option<bool>,
-    /// Passed on to the model.
+    /// A sampling setting.
     #[serde(default)]
     pub response_format: Option<ResponseFormat>,
-    /// Seconds until a parked call expires; none: never.
+    /// Seconds until a parked call expires; `None`: never.
     #[serde(default)]
     pub tool_timeout_s: Option<u64>,
 }
 
-/// A tool of an agent. All run at a client.
+/// An agent's tool. All run at a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AgentTool(pub Tool);
 
 impl Agent {
-    /// An agent of which nothing is known but its name.
+    /// An agent with only a name.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -76,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// Checks what the types do not say. `at` is where the agent stands in the body.
+    /// Checks what the types do not express. `at` is the agent's path in the body.
     pub fn check(&self, at: &str) -> Result<(), Error> {
         if self.name.trim().is_empty() || self.name.chars().count() > 128 {
             return Err(Error::invalid(under(at, "name"), "an agent's name has 1 to 128 characters"));
@@ -112,7 +110,7 @@ impl Agent {
         }
     }
 
-    /// What it asks of its model in every request.
+    /// Its sampling settings.
     pub fn sampling(&self) -> Sampling {
         Sampling {
             reasoning_effort: self.reasoning_effort.clone(),
@@ -130,12 +128,12 @@ impl Agent {
     }
 }
 
-/// The path of a key of what stands at `at`.
+/// The path of a key of the value at `at`.
 pub fn under(at: &str, key: &str) -> String {
     if at.is_empty() { key.to_string() } else { format!("{at}.{key}") }
 }
 
-/// The id of an agent that came with a session: the same for the same agent.
+/// The id of an inline agent: derived from its content, so equal agents share it.
 pub fn inline_id(agent: &Agent) -> AgentId {
     let json = serde_json::to_string(agent).unwrap_or_default();
     let mut hex = digest(&json);
@@ -143,7 +141,7 @@ pub fn inline_id(agent: &Agent) -> AgentId {
     AgentId(format!("ag_{hex}"))
 }
 
-/// An agent for clients: without its secrets.
+/// The agent as clients see it: without secrets.
 pub fn agent_fields(id: &AgentId, agent: &Agent) -> Value {
     let tools = agent.tools.iter().map(|AgentTool(tool)| {
         json!({"name": tool.name, "runtime": "client", "description": tool.description, "parameters": tool.parameters,

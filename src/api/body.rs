@@ -1,4 +1,4 @@
-//! What the bodies of all requests have in common: how JSON becomes a type, and the checks of fields that several of them have.
+//! Request bodies: how JSON becomes a type, and checks of fields that several bodies share.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
 use crate::json::{self, ParseError, Wrong};
 
-/// Keys of the compatible API that have no meaning here.
+/// Keys of the compatible API that are accepted and ignored.
 pub const FOREIGN: [&str; 12] = [
     "silent",
     "external_session_id",
@@ -24,7 +24,7 @@ pub const FOREIGN: [&str; 12] = [
     "harness",
 ];
 
-/// A body that is a JSON object, without the keys that have no meaning here.
+/// A body that is a JSON object, without the ignored keys.
 pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
     let json = json::parse_untrusted(body).map_err(|e| match e {
         ParseError::TooComplex(e) => Error::new(Code::PayloadTooLarge, format!("the body is too complex: {e}")),
@@ -41,7 +41,7 @@ pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
     Ok(object)
 }
 
-/// Reads an object as a type; `at` is where the object stands in the body.
+/// Reads an object as a type; `at` is the object's path in the body.
 pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
     json::take(Value::Object(object)).map_err(|fault| {
         let Wrong { at, why, .. } = fault.within(at).into_inner();
@@ -49,7 +49,7 @@ pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Resul
     })
 }
 
-/// Refuses the name of a model that cannot be one.
+/// Rejects an invalid model name.
 pub fn check_model(name: Option<&str>) -> Result<(), Error> {
     match name {
         Some(name) if !(1..=MAX_MODEL).contains(&name.len()) => {
@@ -59,7 +59,7 @@ pub fn check_model(name: Option<&str>) -> Result<(), Error> {
     }
 }
 
-/// Refuses a title that is too long.
+/// Rejects a title that is too long.
 pub fn check_title(title: Option<&str>) -> Result<(), Error> {
     match title {
         Some(title) if title.chars().count() > MAX_TITLE => {
@@ -69,7 +69,7 @@ pub fn check_title(title: Option<&str>) -> Result<(), Error> {
     }
 }
 
-/// Refuses a life that is no life, or one without end.
+/// Rejects a lifetime that is zero, too long or not a number.
 pub fn check_expiry(seconds: Option<u64>) -> Result<(), Error> {
     match seconds {
         None | Some(1..=MAX_EXPIRY) => Ok(()),
@@ -80,7 +80,7 @@ pub fn check_expiry(seconds: Option<u64>) -> Result<(), Error> {
     }
 }
 
-/// Refuses labels above the limits.
+/// Rejects labels above the limits.
 pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Error> {
     if labels.len() > MAX_LABELS {
         return Err(Error::invalid("labels", format!("a session has at most {MAX_LABELS} labels")));

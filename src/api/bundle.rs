@@ -1,9 +1,9 @@
-//! An agent that is sent as a bundle: a `.tar.gz` of the folder that describes it.
+//! Agent bundles: a `.tar.gz` of the folder that describes an agent.
 //!
-//! What is unpacked stays in memory and within the limits below, whatever the bundle says of itself. Only plain files
-//! count; nothing is written, followed or run. The agent is the `config.yaml` in the bundle's top folder, or the only YAML
-//! file there. Like in the compatible API, `instructions` may name a file of the bundle, and `AGENTS.md` holds them if the
-//! agent has none. Keys that are not read here tell that API's own server what to run; they are ignored.
+//! Unpacked data stays in memory and within the limits below, whatever the bundle claims. Only plain files count;
+//! nothing is written, followed or executed. The agent is the `config.yaml` in the bundle's top folder, or the only
+//! YAML file there. As in the compatible API, `instructions` may name a file of the bundle, and `AGENTS.md` is the
+//! fallback. Keys that are not read here tell that API's own server what to run; they are ignored.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use super::gzip::{Refused, gunzip};
 use super::yaml::yaml;
 use crate::provider::{Host, Provider};
 
-/// Bytes that a bundle may have when it is unpacked.
+/// The limit of an unpacked bundle, in bytes.
 const MAX_UNPACKED: usize = 8 * 1024 * 1024;
-/// Files, folders and links of a bundle.
+/// The limit of files, folders and links in a bundle.
 const MAX_ENTRIES: usize = 1000;
-/// Bytes of the YAML.
+/// The limit of the YAML, in bytes.
 const MAX_YAML: usize = 1024 * 1024;
-/// Bytes of a path.
+/// The limit of a path, in bytes.
 const MAX_PATH: usize = 1024;
-/// Where OpenAI's models are.
+/// OpenAI's API.
 const OPENAI: &str = "https://api.openai.com/v1";
-/// Where Anthropic's models are.
+/// Anthropic's API.
 const ANTHROPIC: &str = "https://api.anthropic.com/v1";
 
-/// The plain files of a bundle by their paths.
+/// A bundle's plain files by path.
 type Files<'a> = BTreeMap<String, &'a [u8]>;
 
 #[derive(Default, Deserialize)]
@@ -60,10 +60,10 @@ struct Auth {
     base_url: Option<String>,
 }
 
-/// Reads a bundle. The caller limits its size and says where its provider may be.
+/// Reads a bundle. The caller limits its size and decides which hosts its provider may have.
 ///
-/// `tools` is a list of client-side functions, or a mapping of them by name. What the compatible API's server would run is
-/// refused: an agent that silently lacks its tools would be worse than none.
+/// `tools` is a list of client-side functions, or a mapping of them by name. Tools the compatible API's server would
+/// run are rejected: an agent that silently lacks its tools would be worse than none.
 pub fn bundle(gz: &[u8]) -> Result<Agent, Error> {
     let tar = inflated(gz)?;
     let files = top(unpacked(&tar)?);
@@ -85,7 +85,7 @@ pub fn bundle(gz: &[u8]) -> Result<Agent, Error> {
     Ok(agent)
 }
 
-/// Tools as a list. The compatible API's own form is a mapping by name; what its server would run is refused.
+/// Tools as a list. The compatible API's own form is a mapping by name; tools its server would run are rejected.
 fn listed(tools: Value) -> Result<Value, Error> {
     let Value::Object(map) = tools else { return Ok(tools) };
     let named = |(name, mut tool): (String, Value)| match tool.as_object_mut() {
@@ -113,7 +113,7 @@ fn inflated(gz: &[u8]) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// The files of an archive. Of two with the same path the later counts, as it does for `tar`.
+/// An archive's files. Of two with the same path the later one wins, as in `tar`.
 fn unpacked(tar: &[u8]) -> Result<Files<'_>, Error> {
     let broken = |e| refused(format!("the bundle holds no whole tar archive: {e}"));
     let mut archive = Archive::new(tar);
@@ -153,7 +153,7 @@ fn path(bytes: &[u8]) -> Result<String, Error> {
     Ok(path.split('/').filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/"))
 }
 
-/// The files without the folder that all of them are in, if there is one.
+/// The files without their common top folder, if there is one.
 fn top(files: Files<'_>) -> Files<'_> {
     let first = files.keys().next().and_then(|path| path.split_once('/'));
     let Some(folder) = first.map(|(folder, _)| format!("{folder}/")) else {
@@ -196,7 +196,7 @@ fn config(file: &str, text: &[u8]) -> Result<Config, Error> {
     }
 }
 
-/// What the agent is told: a text, or the file of the bundle that it names.
+/// The instructions: a text, or the bundle's file of that name.
 fn instructions(given: Option<String>, files: &Files<'_>) -> Result<Option<String>, Error> {
     let path = given.as_deref().unwrap_or("AGENTS.md");
     match files.get_key_value(path.strip_prefix("./").unwrap_or(path)) {
@@ -208,7 +208,7 @@ fn instructions(given: Option<String>, files: &Files<'_>) -> Result<Option<Strin
     }
 }
 
-/// Where the agent's model is: what `auth` calls itself counts before the harness. None: at the deployment's.
+/// The agent's provider: `auth` takes precedence over the harness. `None`: the deployment's default.
 fn provider(auth: Auth, harness: Option<&str>) -> Option<Provider> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let (base_url, api_key) = (given(auth.base_url), given(auth.api_key));
@@ -265,7 +265,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Paths are written as they are, which the crate itself would not do.
+    /// Paths are written verbatim, which the crate itself would refuse.
     fn append(archive: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, bytes: &[u8]) {
         let mut header = Header::new_gnu();
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());

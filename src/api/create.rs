@@ -11,26 +11,24 @@ use super::body::{check_expiry, check_labels, check_model, check_title, object, 
 use super::seed::{InitialItems, seeds};
 use crate::session::AgentId;
 
-/// A session to be made.
+/// A session to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewSession {
-    /// Its agent; none: the deployment's default.
+    /// Its inline agent; `None`: the deployment's default.
     pub agent: Option<Agent>,
-    /// An agent of the tenant, instead.
+    /// The id of a stored agent, instead.
     pub agent_id: Option<AgentId>,
-    /// Its title.
     pub title: Option<String>,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The model to ask instead of the agent's.
+    /// Replaces the agent's model.
     pub model_override: Option<String>,
-    /// The reasoning effort instead of the agent's.
+    /// Replaces the agent's reasoning effort.
     pub reasoning_effort: Option<String>,
-    /// What it begins with.
+    /// Its initial items.
     pub seeds: InitialItems,
     /// Seconds until it is erased.
     pub expires_in: Option<u64>,
-    /// Where its object is first placed: one of the platform's codes.
+    /// Where its object is placed: one of the platform's location hints.
     pub location_hint: Option<String>,
 }
 
@@ -48,10 +46,9 @@ struct Body {
     location_hint: Option<String>,
 }
 
-/// Places where an object can be asked to be, by the platform's codes.
+/// The platform's location hints.
 const LOCATIONS: [&str; 9] = ["wnam", "enam", "sam", "weur", "eeur", "apac", "oc", "afr", "me"];
 
-/// Reads the body.
 pub fn create(body: &str) -> Result<NewSession, Error> {
     let body: Body = parse(object(body)?, "")?;
     if body.agent_id.is_some() && body.agent.is_some() {
@@ -77,7 +74,7 @@ pub fn create(body: &str) -> Result<NewSession, Error> {
     })
 }
 
-/// Reads an agent, which stands at `at` in the body.
+/// Reads an agent; `at` is its path in the body.
 pub fn agent(mut object: Map<String, Value>, at: &str) -> Result<Agent, Error> {
     let list = object.remove("tools").filter(|list| !list.is_null());
     if let Some(provider) = object.get_mut("provider")

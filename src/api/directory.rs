@@ -1,4 +1,4 @@
-//! What the directory of a tenant knows: a summary of every session, the agents, and what was used.
+//! What a tenant's directory stores: a summary of every session, the agents, and usage.
 
 use std::collections::BTreeMap;
 
@@ -11,39 +11,33 @@ use super::create::agent;
 use super::{Agent, Error, Query, SessionInfo};
 use crate::session::{AgentId, Seconds, Session, SessionId, SessionStatus, Usage};
 
-/// A session as a list shows it.
+/// A session as listed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Its id.
     pub id: SessionId,
-    /// Its agent.
     pub agent_id: AgentId,
-    /// The agent's name.
     pub agent_name: String,
-    /// The model that it asks.
+    /// The session's model.
     pub model: String,
-    /// What it is doing.
+    /// The session's status.
     pub status: SessionStatus,
-    /// Its title.
     pub title: Option<String>,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether it was put away.
+    /// Whether it is archived.
     pub archived: bool,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Seconds,
     /// When it last changed.
     pub updated_at: Seconds,
     /// When it will be erased.
     pub expires_at: Option<Seconds>,
-    /// What it has used.
+    /// Its token usage.
     pub usage: Usage,
-    /// Grows with every change, so that an older summary never replaces a newer one.
+    /// Incremented with every change, so that an older summary never replaces a newer one.
     pub version: u64,
 }
 
 impl Summary {
-    /// Of a session.
     pub fn of(info: &SessionInfo, session: &Session) -> Self {
         let state = &session.state;
         Self {
@@ -68,7 +62,7 @@ impl Summary {
         session.state.next.0.saturating_add(info.revision)
     }
 
-    /// The summary for clients.
+    /// The summary as clients see it.
     pub fn view(&self) -> Value {
         let mut view = serde_json::to_value(self).unwrap_or_default();
         if let Some(view) = view.as_object_mut() {
@@ -79,36 +73,34 @@ impl Summary {
     }
 }
 
-/// What a session tells the directory.
+/// What a session sends to the directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SummaryUpdate {
-    /// The summary.
     pub summary: Summary,
-    /// Whether the directory may not know the session yet. One that it has forgotten must not come back.
+    /// Whether the directory may not know the session yet. A session it has forgotten must not reappear.
     pub new: bool,
-    /// Whether what it has used was used by the session that it is a copy of.
+    /// Whether its usage is inherited from the session it forks.
     pub inherits: bool,
-    /// The agent, if it came with the session, so that other sessions can have it too.
+    /// The agent, if it came inline with the session, so that other sessions can use it by id.
     pub agent: Option<Agent>,
 }
 
 /// An agent of a tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRecord {
-    /// Its id.
     pub id: AgentId,
-    /// Counts its changes, from 1.
+    /// Incremented with every change, from 1.
     pub version: u32,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Seconds,
     /// When it last changed.
     pub updated_at: Seconds,
-    /// What it is, secrets included.
+    /// The agent itself, secrets included.
     pub agent: Agent,
 }
 
 impl AgentRecord {
-    /// The agent for clients: without secrets.
+    /// The agent as clients see it: without secrets.
     pub fn view(&self) -> Value {
         let mut view = agent_fields(&self.id, &self.agent);
         if let Some(view) = view.as_object_mut() {
@@ -119,7 +111,7 @@ impl AgentRecord {
         view
     }
 
-    /// The next version, with the keys of a PATCH in place. A key that is null goes back to its default.
+    /// The next version, with the keys of a PATCH applied. A null key is reset to its default.
     pub fn patched(self, body: &str, now: Seconds) -> Result<Self, Error> {
         let mut whole: Map<String, Value> = match serde_json::to_value(&self.agent) {
             Ok(Value::Object(map)) => map,
@@ -147,7 +139,7 @@ impl AgentRecord {
     }
 }
 
-/// What an agent has.
+/// The keys of an agent.
 const AGENT_KEYS: [&str; 12] = [
     "name",
     "instructions",
@@ -177,9 +169,8 @@ pub fn list_page(data: &[Value], has_more: bool) -> Value {
 /// `GET /v1/sessions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionsQuery {
-    /// The page.
     pub page: PageQuery,
-    /// Whether the list is in the order of the last change instead of the beginning.
+    /// Whether the list is ordered by last change instead of creation.
     pub by_update: bool,
     /// Only sessions of that agent.
     pub agent_id: Option<String>,
@@ -189,27 +180,27 @@ pub struct SessionsQuery {
     pub status: Option<String>,
     /// Only sessions with that label.
     pub label: Option<(String, String)>,
-    /// Only sessions whose title or labels contain that.
+    /// Only sessions whose title or labels contain this text.
     pub search: Option<String>,
-    /// Only sessions that are, or are not, put away.
+    /// Only archived sessions, or only those that are not.
     pub archived: Option<bool>,
 }
 
-/// The part of a list that is wanted.
+/// Which part of a list to return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageQuery {
-    /// Entries of one page.
+    /// Entries per page.
     pub limit: usize,
-    /// Only what comes after this one, in the order asked for.
+    /// Only entries after this one, in the requested order.
     pub after: Option<String>,
-    /// Only what comes before this one, in the order asked for.
+    /// Only entries before this one, in the requested order.
     pub before: Option<String>,
     /// Newest first.
     pub descending: bool,
 }
 
 impl Query {
-    /// As the query of a list that begins with the newest.
+    /// From the query of a list, newest first by default.
     pub fn page(&self) -> Result<PageQuery, Error> {
         let text = |name| self.get(name).filter(|text| !text.is_empty()).map(str::to_string);
         Ok(PageQuery {
@@ -220,7 +211,7 @@ impl Query {
         })
     }
 
-    /// As the query of a list of sessions.
+    /// From the query of a list of sessions.
     pub fn sessions(&self) -> Result<SessionsQuery, Error> {
         let known = ["agent_id", "agent_name", "status", "label", "search_query", "archived", "sort_by"];
         // The compatible API's words. There is one kind of session here, and a tenant shares all of its own.
@@ -261,7 +252,7 @@ impl Query {
         Ok(SessionsQuery { page: self.page()?, by_update, agent_id, agent_name, status, label, search, archived })
     }
 
-    /// As the query of a list of agents.
+    /// From the query of a list of agents.
     pub fn agents(&self) -> Result<PageQuery, Error> {
         self.only(&["limit", "after", "before", "order"])?;
         self.page()

@@ -1,63 +1,60 @@
-//! Errors as clients get them: one envelope on every route.
+//! Errors as clients see them: one envelope on every route.
 
 use serde_json::{Value, json};
 
 use super::{MAX_BODY, Reply};
 use crate::session::{Malformed, Rejected, Unreadable};
 
-/// An answer that is an error.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What kind.
     pub code: Code,
-    /// What was wrong with this request and what to do about it.
+    /// What was wrong with this request, and what to do about it.
     pub message: String,
-    /// Where in the body or the query, as a path.
+    /// The path of the faulty value, in the body or the query.
     pub param: Option<String>,
-    /// `Allow`, for a method that a route does not have.
+    /// `Allow`, for a method the route does not support.
     pub allow: Option<String>,
-    /// Seconds after which the same request may work, where it is known.
+    /// Seconds until a retry may succeed, if known.
     pub retry_after: Option<u32>,
 }
 
-/// Kinds of errors. Each has its status and its name on the wire.
+/// Error codes. Each has an HTTP status and a name on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The request is not what the contract says.
+    /// The request violates the contract.
     InvalidInput,
-    /// No or wrong credentials.
+    /// Missing or wrong credentials.
     Unauthorized,
-    /// Not for this caller, or not in this deployment.
+    /// Forbidden for this caller, or in this deployment.
     Forbidden,
-    /// No such thing.
     NotFound,
-    /// No such call.
     UnknownCallId,
-    /// The route has no such method.
+    /// The route does not support the method.
     MethodNotAllowed,
-    /// The body is neither JSON nor what else the route takes.
+    /// Unsupported content type.
     UnsupportedMediaType,
-    /// The call has another output.
+    /// The call has a different output.
     CallAlreadyResolved,
-    /// The session answered the call itself.
+    /// The session resolved the call itself.
     CallCancelled,
     /// A turn is open.
     TurnInProgress,
-    /// The key of another request.
+    /// The key was used by a different request.
     IdempotencyKeyReused,
-    /// What was to be made is there.
+    /// The resource already exists.
     AlreadyExists,
     /// The body is too large.
     PayloadTooLarge,
-    /// Too often.
+    /// Rate limit exceeded.
     RateLimited,
-    /// Too much of something; later it may work.
+    /// A quota is exhausted; a later retry may succeed.
     Overloaded,
-    /// The deployment has no keys and is not open.
+    /// The deployment has no keys and is not in open mode.
     AuthNotConfigured,
     /// Storage failed.
     StorageUnavailable,
-    /// A mistake of ours.
+    /// An internal error.
     Internal,
 }
 
@@ -86,7 +83,7 @@ impl Code {
         }
     }
 
-    /// Seconds after which the same request may work.
+    /// Seconds until a retry may succeed.
     fn retry_after(self) -> Option<u32> {
         match self {
             Code::Overloaded => Some(5),
@@ -107,22 +104,21 @@ impl Error {
         Self { param: Some(param.into()), ..Self::new(Code::InvalidInput, message) }
     }
 
-    /// No such session.
     pub fn no_session(id: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no session {id}"))
     }
 
-    /// Not for a session token.
+    /// The route does not accept session tokens.
     pub fn forbidden() -> Self {
         Self::new(Code::Forbidden, "this needs an API key; a session token is not enough")
     }
 
-    /// A session that went away while it was asked.
+    /// The session was deleted while the request was in progress.
     pub fn deleted() -> Self {
         Self::new(Code::NotFound, "this session was deleted")
     }
 
-    /// What another object answered that was to help: told on where it is about the request, else as something to try again.
+    /// An error from another object: passed on if it is about the request, else reported as something to retry.
     pub fn relayed(status: u16, body: &str) -> Self {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         let text = |key: &str| body.pointer(&format!("/error/{key}")).and_then(Value::as_str).map(str::to_string);
@@ -137,7 +133,6 @@ impl Error {
         Self::new(Code::PayloadTooLarge, format!("the body has {size} bytes, the limit is {MAX_BODY}"))
     }
 
-    /// The answer.
     pub fn reply(&self, request_id: &str) -> Reply {
         let (status, name) = self.code.wire();
         let body = json!({"error": {

@@ -10,17 +10,16 @@ use super::{Code, Error, MAX_TEXT};
 use crate::provider::{ResponseFormat, Sampling, ToolChoice};
 use crate::session::{CallId, Input, NewMessage, OnBusy, ResponseId, ToolOutput};
 
-/// Fields of a content part that hold an address.
+/// Fields of a content part that hold a URL.
 const ADDRESSES: [&str; 2] = ["image_url", "file_url"];
 
-/// What a client wants of a session.
+/// An event a client posts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
-    /// The input.
     pub input: Input,
     /// The client's own id of a message.
     pub id: Option<String>,
-    /// What a message's turn is to ask of the model.
+    /// A message's sampling settings.
     pub sampling: Option<Sampling>,
 }
 
@@ -51,7 +50,7 @@ struct Envelope {
 }
 
 impl Envelope {
-    /// A key that only messages have, if it is there.
+    /// A key only messages may have, if it is present.
     fn of_messages(&self) -> Option<&'static str> {
         let keys = [
             ("tools", self.tools.is_some()),
@@ -91,7 +90,6 @@ struct InterruptData {
     response_id: Option<String>,
 }
 
-/// Reads the body.
 pub fn command(body: &str) -> Result<Command, Error> {
     let envelope: Envelope = parse(object(body)?, "")?;
     if envelope.r#type != "message"
@@ -120,7 +118,7 @@ pub fn command(body: &str) -> Result<Command, Error> {
 }
 
 impl Command {
-    /// Refuses images and files that are where no provider should look for them.
+    /// Rejects images and files at addresses providers must not fetch.
     pub fn check_reach(&self, reach: Reach) -> Result<(), Error> {
         match &self.input {
             Input::Message(posted) => check_urls(&posted.content, "data.content", reach),
@@ -130,7 +128,7 @@ impl Command {
     }
 }
 
-/// Refuses content parts with an address that may not be gone to.
+/// Rejects content parts with a forbidden URL.
 pub fn check_urls(parts: &Value, at: &str, reach: Reach) -> Result<(), Error> {
     for (n, part) in parts.as_array().into_iter().flatten().enumerate() {
         for (key, value) in part.as_object().into_iter().flatten() {
@@ -140,7 +138,7 @@ pub fn check_urls(parts: &Value, at: &str, reach: Reach) -> Result<(), Error> {
     Ok(())
 }
 
-/// A part goes to the provider as it was posted, so any of its fields may be an address to somebody.
+/// A part is passed to the provider as posted, so any of its fields may be a URL to some provider.
 fn check_field(key: &str, value: &Value, at: &str, reach: Reach) -> Result<(), Error> {
     match (key, value) {
         ("type" | "text" | "refusal" | "filename" | "file_data", _) => Ok(()),
@@ -197,7 +195,7 @@ fn message(envelope: Envelope) -> Result<Command, Error> {
     Ok(Command { input: Input::Message(posted), id: data.id, sampling })
 }
 
-/// The content of a message as a list of parts.
+/// A message's content as a list of parts.
 fn content(content: Value) -> Result<Value, Error> {
     let parts = match content {
         Value::String(text) => json!([{"type": "input_text", "text": text}]),
@@ -223,7 +221,7 @@ pub fn output(output: Value, at: &str) -> Result<Value, Error> {
     Ok(output)
 }
 
-/// Refuses content parts that cannot come from a user.
+/// Rejects content parts a user cannot send.
 pub fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
     for (n, part) in parts.iter().enumerate() {
         let at = format!("{at}[{n}]");
@@ -260,14 +258,14 @@ pub fn check_parts(parts: &[Value], at: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a text holds the data of a file itself, and says nothing of where else it could be.
+/// Whether a text embeds a file's data and no other reference to a file.
 fn is_data(text: &str) -> bool {
     let scheme = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
     let base64 = |b: u8| b.is_ascii_alphanumeric() || b.is_ascii_whitespace() || b"+/-_=".contains(&b);
     scheme || text.bytes().all(base64)
 }
 
-/// Refuses a text above the limit.
+/// Rejects a text above the limit.
 pub fn check_text(text: &str, at: &str) -> Result<(), Error> {
     if text.len() > MAX_TEXT {
         let message = format!("this text has {} bytes, the limit is {MAX_TEXT}", text.len());

@@ -1,22 +1,22 @@
-//! Gzip files, after RFC 1952: members, each a header, a deflated text, its checksum and its length.
+//! Gzip files, after RFC 1952: members, each a header, deflated data, a checksum and a length.
 //!
-//! `flate2` does the same, with a table for the checksum that was one fortieth of the worker.
+//! `flate2` does the same, with a checksum table that took one fortieth of the worker.
 
 use miniz_oxide::inflate::stream::{InflateState, inflate};
 use miniz_oxide::{DataFormat, MZError, MZFlush, MZStatus};
 
-/// Why a file was not unpacked.
+/// Why a file could not be unpacked.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is something else, or damaged, or not all of it is there.
+    /// It is not gzip, or damaged, or incomplete.
     Broken(&'static str),
-    /// It has more bytes than this when it is unpacked.
+    /// Unpacked, it has more bytes than this.
     Large(usize),
 }
 
 const CUT: Refused = Refused::Broken("it ends too early");
 
-/// The text of all members, at most `limit` bytes.
+/// The contents of all members, at most `limit` bytes.
 pub fn gunzip(gz: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
     let (mut text, mut rest) = (Vec::new(), gz);
     loop {
@@ -34,7 +34,7 @@ pub fn gunzip(gz: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// The two little-endian words that end a member, and what follows.
+/// The two little-endian words that end a member, and the rest.
 fn words(input: &[u8]) -> Option<([u32; 2], &[u8])> {
     let (sum, rest) = input.split_first_chunk()?;
     let (size, rest) = rest.split_first_chunk()?;
@@ -62,7 +62,7 @@ fn after_header(gz: &[u8]) -> Result<&[u8], Refused> {
     if flags & CHECKSUM != 0 { rest.get(2..).ok_or(CUT) } else { Ok(rest) }
 }
 
-/// Appends what a member holds; what follows it is left.
+/// Appends the contents of a member; returns the rest.
 fn unpack<'a>(deflated: &'a [u8], text: &mut Vec<u8>, limit: usize) -> Result<&'a [u8], Refused> {
     let mut state = InflateState::new_boxed(DataFormat::Raw);
     let (mut rest, mut chunk) = (deflated, vec![0; 32 * 1024]);

@@ -1,7 +1,7 @@
-//! Requests that come twice: the same key with the same body gets the first answer again and does nothing.
+//! Idempotency keys: a retry with the same key and body returns the original response and has no further effect.
 //!
-//! A key belongs to a session, and to one route of it; a message's own id is such a key too. Answers that refused a request
-//! are not kept, since nothing was done: the same request may work later.
+//! A key is scoped to one route of a session; a message's own id is such a key too. Error responses are not kept, since
+//! nothing was done: a retry may succeed.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -9,36 +9,34 @@ use sha2::{Digest, Sha256};
 use super::{Code, Error, Reply, Tenant};
 use crate::session::SessionId;
 
-/// How long an answer is kept, in seconds.
+/// How long a response is kept, in seconds.
 pub const REPLY_TTL: u64 = 48 * 3600;
-/// The largest body that is kept with an answer. A snapshot may be larger than any row, and holds a transcript that is stored
-/// already: of a larger one only the status is kept, and it is made again from what the session is by then.
+/// The largest body kept with a response. A snapshot may be larger than any row, and repeats a transcript that is
+/// stored anyway: of a larger response only the status is kept, and its body is rebuilt from the session's current
+/// state.
 const MAX_KEPT_REPLY: usize = 64 * 1024;
-/// The longest key.
 const MAX_KEY: usize = 255;
 
-/// A name under which an answer is kept.
+/// The name under which a response is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Route and key.
     pub name: String,
-    /// What the request said.
+    /// The digest of the request.
     pub digest: String,
 }
 
-/// An answer that was given.
+/// A response that was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// What the request said.
+    /// The digest of the request.
     pub digest: String,
-    /// The answer's status.
     pub status: u16,
-    /// The answer's body; none: it was too large to keep.
+    /// The response's body; `None`: too large to keep.
     pub body: Option<String>,
 }
 
 impl Remembered {
-    /// The answer once more. `remake` makes a body that was too large to keep.
+    /// Repeats the response. `remake` rebuilds a body that was too large to keep.
     pub fn replay(self, remake: impl FnOnce() -> Result<String, Error>) -> Result<Reply, Error> {
         let body = self.body.map_or_else(remake, Ok)?;
         Ok(Reply { status: self.status, headers: Vec::new(), body }.with("idempotent-replayed", "true"))
@@ -46,7 +44,7 @@ impl Remembered {
 }
 
 impl Key {
-    /// The key of a header `Idempotency-Key`.
+    /// The key in an `Idempotency-Key` header.
     pub fn header(route: &str, key: &str, body: &str) -> Result<Self, Error> {
         if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|b| b.is_ascii_graphic()) {
             let message = format!("an Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters");
@@ -60,17 +58,17 @@ impl Key {
         header.map(|key| Self::header(route, key, body)).into_iter().collect()
     }
 
-    /// The key as the client gave it.
+    /// The key as sent by the client.
     pub fn given(&self) -> &str {
         self.name.rsplit(' ').next().unwrap_or_default()
     }
 
-    /// The key that a message's own id is.
+    /// The key a message's own id amounts to.
     pub fn message(id: &str, body: &str) -> Self {
         Self { name: format!("message {id}"), digest: digest(body) }
     }
 
-    /// Refuses a request that says something else than the one that used this key first.
+    /// Rejects a request that differs from the one that first used this key.
     pub fn check(&self, first: &Remembered) -> Result<(), Error> {
         if first.digest == self.digest {
             return Ok(());
@@ -79,14 +77,14 @@ impl Key {
         Err(Error::new(Code::IdempotencyKeyReused, message))
     }
 
-    /// What has to be kept of an answer.
+    /// The part of a response to keep.
     pub fn remember(&self, reply: &Reply) -> Remembered {
         let body = Some(&reply.body).filter(|body| body.len() <= MAX_KEPT_REPLY).cloned();
         Remembered { digest: self.digest.clone(), status: reply.status, body }
     }
 }
 
-/// The id of the session that a keyed request to create one makes: the same for every repetition.
+/// The id of a session created under a key: the same for every retry.
 pub fn keyed_session(tenant: &Tenant, key: &str) -> SessionId {
     let mut hex = digest(&format!("{tenant}\n{key}"));
     hex.truncate(32);

@@ -1,4 +1,4 @@
-//! What of a session seldom changes: a row of its own.
+//! Session metadata: changed by PATCH, never by a turn. Stored in a row of its own.
 
 use std::collections::BTreeMap;
 
@@ -8,56 +8,52 @@ use super::{Agent, Error, MAX_MODEL_CALLS, MAX_QUEUE, NewSession, Patch, Tenant,
 use crate::provider::Sampling;
 use crate::session::{AgentId, MAX_ANSWER, Seconds, Settings};
 
-/// Seconds after which the watchdog looks after a model request.
+/// Seconds after which the watchdog checks a model request.
 const WATCHDOG: u64 = 30;
-/// Seconds without progress after which a turn that keeps being interrupted by restarts is given up.
+/// Seconds without progress after which a turn interrupted by restarts is given up.
 const RECOVERY_WINDOW: u64 = 300;
 
-/// The row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionInfo {
-    /// The agent, as it was when the session was made, secrets included.
+    /// The agent as it was when the session was created, secrets included.
     pub agent: Agent,
-    /// The agent's id.
     pub agent_id: AgentId,
-    /// The model to ask instead of the agent's.
+    /// Replaces the agent's model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_override: Option<String>,
-    /// The reasoning effort instead of the agent's.
+    /// Replaces the agent's reasoning effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
-    /// The title.
     #[serde(default)]
     pub title: Option<String>,
-    /// The labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Whether it was put away. It works on as before.
+    /// Whether it is archived. An archived session works as before.
     #[serde(default)]
     pub archived: bool,
-    /// The tenant that the session belongs to.
+    /// The session's tenant.
     pub tenant: Tenant,
-    /// Whether the session's id follows from an `Idempotency-Key`, so that the same request could make it again.
+    /// Whether the session's id was derived from an `Idempotency-Key`, so that a retry could create it again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keyed: bool,
-    /// The key that signs the session's tokens, in hex; none: no token is valid.
+    /// The key that signs the session's tokens, in hex; `None`: no token is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_key: Option<String>,
-    /// Counts the changes of this row.
+    /// Incremented with every change of this row.
     #[serde(default)]
     pub revision: u64,
-    /// When the session was made.
+    /// When the session was created.
     pub created_at: Seconds,
-    /// When one of these last changed.
+    /// When this row last changed.
     #[serde(default)]
     pub updated_at: Seconds,
-    /// When the session and everything of it is erased.
+    /// When the session and all its data are erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Seconds>,
 }
 
 impl SessionInfo {
-    /// Of a new session, whose agent is `agent`.
+    /// Of a new session with this agent.
     pub fn new(new: NewSession, agent: Agent, agent_id: AgentId, tenant: Tenant, now: Seconds) -> Self {
         Self {
             agent,
@@ -77,7 +73,7 @@ impl SessionInfo {
         }
     }
 
-    /// Of a copy of this session.
+    /// Of a fork of this session.
     pub fn fork(self, title: Option<String>, now: Seconds) -> Self {
         let title = title.or(self.title);
         Self {
@@ -92,7 +88,7 @@ impl SessionInfo {
         }
     }
 
-    /// The row with the changes.
+    /// The row with the changes applied.
     pub fn patched(&self, patch: Patch, now: Seconds) -> Result<Self, Error> {
         let mut next = Self { updated_at: now, revision: self.revision.saturating_add(1), ..self.clone() };
         for (key, value) in patch.labels.into_iter().flatten() {
@@ -113,18 +109,18 @@ impl SessionInfo {
         Ok(next)
     }
 
-    /// The model that the session asks.
+    /// The session's model.
     pub fn model(&self) -> &str {
         self.model_override.as_deref().unwrap_or_else(|| self.agent.model_name())
     }
 
-    /// What is asked of the model in every request.
+    /// The sampling settings of every request.
     pub fn sampling(&self) -> Sampling {
         let own = self.agent.sampling();
         Sampling { reasoning_effort: self.reasoning_effort.clone().or(own.reasoning_effort), ..own }
     }
 
-    /// What the session needs to know to decide.
+    /// The settings the state machine decides by.
     pub fn settings(&self) -> Settings {
         let tools = self.agent.tools.iter().map(|tool| &tool.0);
         let timeouts = tools.clone().filter_map(|tool| Some((tool.name.clone(), tool.tool_timeout_s?)));

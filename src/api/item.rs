@@ -4,18 +4,18 @@ use serde_json::{Map, Value, json};
 
 use crate::session::{IS_ERROR, Item, Kind, Role, Status};
 
-/// The most that an event holds of what a client posted, in bytes. All of it is among the session's items.
+/// The limit of client content in an event, in bytes. The session's items hold all of it.
 pub const STREAMED: usize = 256 * 1024;
 
-/// Where an item says that this is not all of it.
+/// Marks an item whose content was cut.
 const TRUNCATED: &str = "truncated";
 
-/// An item in the flat form, with `status` in place of its own.
+/// An item in the flat form, with `status` overriding its own.
 pub fn flat(item: &Item, status: Status) -> Value {
     with(item, status, data(item))
 }
 
-/// An item in the form of the snapshot: its keys top level and under `data`.
+/// An item in the form of the snapshot: its keys at the top level and under `data`.
 pub fn nested(item: &Item, status: Status) -> Value {
     let data = data(item);
     let mut shown = with(item, status, data.clone());
@@ -25,7 +25,7 @@ pub fn nested(item: &Item, status: Status) -> Value {
     shown
 }
 
-/// An item in the flat form, as the stream has space for it: see `data_cut`.
+/// An item in the flat form, cut to fit the stream: see `data_cut`.
 pub fn flat_cut(item: &Item, status: Status) -> Value {
     with(item, status, data_cut(item))
 }
@@ -45,7 +45,7 @@ pub fn reference(item: &Item, status: Status) -> Value {
     with(item, status, data)
 }
 
-/// The keys of an item's type. Opaque provider payload stays behind.
+/// The keys of an item's type, without opaque provider payload.
 pub fn data(item: &Item) -> Map<String, Value> {
     let mut body: Map<String, Value> = serde_json::from_str(&item.body).unwrap_or_default();
     let mut of = |key: &str, missing: Value| body.remove(key).unwrap_or(missing);
@@ -74,8 +74,8 @@ pub fn data(item: &Item) -> Map<String, Value> {
     data
 }
 
-/// The keys of an item's type, with at most `STREAMED` bytes of what a client posted. A text is cut between two characters;
-/// of a list those parts are kept that fit whole.
+/// The keys of an item's type, with at most `STREAMED` bytes of client content. A text is cut between two characters;
+/// of a list, the parts that fit are kept whole.
 pub fn data_cut(item: &Item) -> Map<String, Value> {
     let mut data = data(item);
     let key = match &item.kind {
@@ -113,7 +113,7 @@ fn with(item: &Item, status: Status, data: Map<String, Value>) -> Value {
     shown
 }
 
-/// Cuts a content down to `STREAMED` bytes. Whether there was more.
+/// Cuts content down to `STREAMED` bytes. Returns whether anything was cut.
 fn cut(content: &mut Value) -> bool {
     match content {
         Value::String(text) if text.len() > STREAMED => {

@@ -1,17 +1,17 @@
-//! How often somebody may ask: a bucket of tokens that fills steadily.
+//! Rate limits: token buckets.
 
 use super::{Code, Error};
 
-/// How often, and how much at once. A rate of 0 is no limit.
+/// A rate and its burst. A rate of 0 is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Requests per second.
     pub per_second: u32,
-    /// Requests at once.
+    /// The burst, in requests.
     pub burst: u32,
 }
 
-/// A bucket. Counts thousandths of requests.
+/// A token bucket. Counts thousandths of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
     spent: u64,
@@ -19,7 +19,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Takes one request out at `now` (milliseconds), or says how long to wait.
+    /// Takes one request at `now` (milliseconds), or returns how long to wait.
     pub fn take(&mut self, rate: Rate, now: u64) -> Result<(), Error> {
         if rate.per_second == 0 {
             return Ok(());
@@ -39,7 +39,7 @@ impl Bucket {
         Err(Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) })
     }
 
-    /// Whether the bucket is as full as a new one, and can be forgotten.
+    /// Whether the bucket is as full as a new one, and can be dropped.
     pub fn is_full(&self, rate: Rate, now: u64) -> bool {
         now.saturating_sub(self.at).saturating_mul(u64::from(rate.per_second)) >= self.spent
     }

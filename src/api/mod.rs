@@ -1,5 +1,5 @@
-//! Ring 1: the HTTP contract. Parses what clients send into the words of the session and shows what the session says.
-//! The only place that knows status codes.
+//! Ring 1: the HTTP contract. Parses what clients send into inputs and renders what the session shows. The only place
+//! that knows status codes.
 
 mod agent;
 mod body;
@@ -57,25 +57,25 @@ pub use view::{accepted, agent_view, events_page, items_page, message, snapshot}
 pub const MAX_BODY: usize = 8 * 1024 * 1024;
 /// The largest text or tool output, in bytes.
 pub const MAX_TEXT: usize = 4 * 1024 * 1024;
-/// The largest list of tools, as JSON, in bytes: it has to fit into one row.
+/// The largest list of tools, as JSON, in bytes: it must fit into one row.
 pub const MAX_TOOLS_JSON: usize = 750_000;
-/// The largest agent, as JSON, in bytes: it has to fit into one row beside the session's other settings.
+/// The largest agent, as JSON, in bytes: it must fit into one row with the session's other metadata.
 pub const MAX_AGENT: usize = 1_500_000;
-/// Tools of one turn.
+/// Tools per turn.
 pub const MAX_TOOLS: usize = 128;
-/// Characters of a title.
+/// Characters in a title.
 pub const MAX_TITLE: usize = 200;
-/// Bytes of a model's name.
+/// Bytes in a model name.
 pub const MAX_MODEL: usize = 256;
-/// The longest life that a session can be given, in seconds: ten years.
+/// The longest lifetime of a session, in seconds: ten years.
 pub const MAX_EXPIRY: u64 = 315_360_000;
-/// Labels of a session.
+/// Labels per session.
 pub const MAX_LABELS: usize = 16;
-/// Items that a session can be made with.
+/// Initial items per session.
 pub const MAX_INITIAL_ITEMS: usize = 10_000;
-/// Model responses of one turn.
+/// Model responses per turn.
 pub const MAX_MODEL_CALLS: u32 = 64;
-/// Readers of one session.
+/// Readers per session.
 pub const MAX_SUBSCRIBERS: usize = 1000;
-/// Messages that may wait.
+/// Queued messages per session.
 pub const MAX_QUEUE: usize = 32;

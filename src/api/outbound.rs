@@ -1,12 +1,11 @@
-//! Where the server may be sent to, by the URLs that clients give: the hosts of providers, and the images and files that a
-//! provider fetches.
+//! Where client-supplied URLs may send the server: hosts of providers, and the images and files a provider fetches.
 //!
-//! The URL is read as the platform's `fetch` reads it, so `2130706433` and `0x7f.1` are the addresses that they stand for.
-//! What a public name resolves to is not known here: the platform has no resolver that could be asked first.
+//! The URL is parsed as the platform's `fetch` parses it, so `2130706433` and `0x7f.1` are the addresses they stand
+//! for. What a public name resolves to is unknown here: the platform has no resolver to ask first.
 
 use url::{Host, ParseError, Url};
 
-/// What a deployment lets its clients name.
+/// Which hosts a deployment lets its clients name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Hosts of the public internet, over TLS.
@@ -15,7 +14,7 @@ pub enum Reach {
     Anywhere,
 }
 
-/// IPv4 networks that are not the public internet, with the bits that name them and what they are.
+/// IPv4 networks that are not public: prefix, bits, and what they are.
 /// Source: IANA's IPv4 Special-Purpose Address Registry, and RFC 5771 for multicast.
 const IPV4: [([u8; 4], u32, &str); 17] = [
     ([0, 0, 0, 0], 8, "unspecified"),
@@ -38,10 +37,10 @@ const IPV4: [([u8; 4], u32, &str); 17] = [
     ([240, 0, 0, 0], 4, "reserved"),
 ];
 
-/// The one part of IPv6 that is handed out for the public internet.
+/// The one part of IPv6 allocated to the public internet.
 const GLOBAL_IPV6: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// IPv6 networks with a name of their own, inside and outside of that part.
+/// Named IPv6 networks, inside and outside of that part.
 /// Source: IANA's IPv6 Special-Purpose Address Registry.
 const IPV6: [([u16; 8], u32, &str); 11] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 128, "unspecified"),
@@ -58,7 +57,7 @@ const IPV6: [([u16; 8], u32, &str); 11] = [
     ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "multicast"),
 ];
 
-/// IPv6 networks whose addresses hold an IPv4 address, and how many bits stand before it.
+/// IPv6 networks whose addresses embed an IPv4 address, and how many bits precede it.
 const EMBEDDING: [([u16; 8], u32, u32); 5] = [
     ([0, 0, 0, 0, 0, 0xffff, 0, 0], 96, 96),    // mapped
     ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96, 96),    // translated
@@ -67,10 +66,10 @@ const EMBEDDING: [([u16; 8], u32, u32); 5] = [
     ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, 16),    // 6to4
 ];
 
-/// Names that only mean something inside a network, alone and as the end of longer ones.
+/// Names that only resolve inside a network, alone and as suffixes.
 const INTERNAL: [&str; 4] = ["localhost", "local", "internal", "home.arpa"];
 
-/// Says what is wrong with a URL that the server is to send requests to.
+/// Says what is wrong with a URL the server is asked to send requests to.
 pub fn check_url(url: &str, reach: Reach) -> Result<(), String> {
     let url = Url::parse(url).map_err(|e| match e {
         ParseError::IdnaError if !url.is_ascii() => "must have its host in ASCII, as xn--…".to_string(),
@@ -95,7 +94,7 @@ pub fn check_url(url: &str, reach: Reach) -> Result<(), String> {
     }
 }
 
-/// The same for the URL of an image or a file in a message, which may also hold its data itself.
+/// The same for the URL of an image or a file in a message, which may also be a data URL.
 pub fn check_part_url(url: &str, reach: Reach) -> Result<(), String> {
     match url.get(..5) {
         Some(scheme) if scheme.eq_ignore_ascii_case("data:") => Ok(()),
@@ -103,7 +102,7 @@ pub fn check_part_url(url: &str, reach: Reach) -> Result<(), String> {
     }
 }
 
-/// What a host is that is not on the public internet.
+/// What kind of non-public host this is.
 fn inside(host: &Host<&str>) -> Option<String> {
     match host {
         Host::Ipv4(ip) => ipv4(u32::from(*ip)).map(|kind| format!("{kind} address")),

@@ -7,46 +7,45 @@ use serde::{Deserialize, Deserializer};
 use super::body::{check_expiry, check_model, check_title, object, parse};
 use super::{Error, check_labels};
 
-/// Changes of a session. What is none stays; what is `Some(None)` goes back to what it was without.
+/// Changes to a session. `None` leaves a field as it is; `Some(None)` resets it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Patch {
-    /// The title.
     #[serde(deserialize_with = "given")]
     pub title: Option<Option<String>>,
-    /// Labels to set, or, where empty, to take away.
+    /// Labels to set or, where empty, to remove.
     pub labels: Option<BTreeMap<String, String>>,
-    /// The model to ask instead of the agent's.
+    /// Replaces the agent's model.
     #[serde(deserialize_with = "given")]
     pub model_override: Option<Option<String>>,
-    /// The reasoning effort instead of the agent's.
+    /// Replaces the agent's reasoning effort.
     #[serde(deserialize_with = "given")]
     pub reasoning_effort: Option<Option<String>>,
-    /// Whether it is put away.
+    /// Whether the session is archived.
     pub archived: Option<bool>,
-    /// Seconds until it is erased.
+    /// Seconds until the session is erased.
     #[serde(deserialize_with = "given")]
     pub expires_in: Option<Option<u64>>,
 }
 
 impl Patch {
-    /// Whether it changes which model is asked, or how.
+    /// Whether it changes the model or how the model is asked.
     pub fn changes_model(&self) -> bool {
         self.model_override.is_some() || self.reasoning_effort.is_some()
     }
 }
 
-/// A copy to be made.
+/// A fork to create.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fork {
-    /// Its title; none: that of the original.
+    /// Its title; `None`: the original's.
     pub title: Option<String>,
-    /// The last turn that is copied; none: all of them.
+    /// The last turn to include; `None`: all of them.
     pub up_to_response_id: Option<String>,
 }
 
-/// Tells a key that is null from one that is not there.
+/// Distinguishes a null key from a missing one.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
@@ -69,7 +68,7 @@ pub fn patch(body: &str) -> Result<Patch, Error> {
     Ok(patch)
 }
 
-/// Reads the body of a fork. None is as good as an empty one.
+/// Reads the body of a fork. No body is the same as an empty object.
 pub fn fork(body: &str) -> Result<Fork, Error> {
     let fork: Fork = if body.trim().is_empty() { Fork::default() } else { parse(object(body)?, "")? };
     check_title(fork.title.as_deref())?;

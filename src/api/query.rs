@@ -2,18 +2,18 @@
 
 use super::Error;
 
-/// The parameters of a request, decoded.
+/// The decoded parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(pub Vec<(String, String)>);
 
 /// `GET …/items`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemsQuery {
-    /// Items of one page.
+    /// Items per page.
     pub limit: usize,
-    /// Only items after this one, in the order asked for.
+    /// Only items after this one, in the requested order.
     pub after: Option<String>,
-    /// Only items before this one, in the order asked for.
+    /// Only items before this one, in the requested order.
     pub before: Option<String>,
     /// Newest first.
     pub descending: bool,
@@ -22,9 +22,9 @@ pub struct ItemsQuery {
 /// `GET /v1/sessions/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotQuery {
-    /// Whether items are wanted.
+    /// Whether to include items.
     pub include_items: bool,
-    /// The newest so many.
+    /// How many of the newest items to include.
     pub item_limit: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for SnapshotQuery {
 pub struct EventsQuery {
     /// The position; none: the beginning.
     pub after: Option<String>,
-    /// The most events of one page.
+    /// The most events in one page.
     pub limit: usize,
     /// How long to wait for an event when there is none, in seconds.
     pub wait: u64,
@@ -54,7 +54,7 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Refuses parameters that the route does not know.
+    /// Rejects unknown parameters.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Error> {
         match self.0.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             Some((key, _)) => Err(Error::invalid(
@@ -91,7 +91,7 @@ impl Query {
         }
     }
 
-    /// As the query of a list of items.
+    /// From the query of a list of items.
     pub fn items(&self) -> Result<ItemsQuery, Error> {
         self.only(&["limit", "after", "before", "order"])?;
         let descending = self.descending(false)?;
@@ -104,7 +104,7 @@ impl Query {
         })
     }
 
-    /// As the query of a snapshot.
+    /// From the query of a snapshot.
     pub fn snapshot(&self) -> Result<SnapshotQuery, Error> {
         self.only(&["include_items", "item_limit"])?;
         Ok(SnapshotQuery {
@@ -113,7 +113,7 @@ impl Query {
         })
     }
 
-    /// As the query of a page of events.
+    /// From the query of a page of events.
     pub fn events(&self) -> Result<EventsQuery, Error> {
         self.only(&["after", "limit", "wait"])?;
         let wait = match self.get("wait").map(str::parse) {
@@ -130,7 +130,8 @@ impl Query {
         Ok(EventsQuery { after, limit: self.limit("limit", 100)?, wait })
     }
 
-    /// The cursor of a stream request: the header that a reconnecting EventSource sends, which keeps its address; else `after`.
+    /// The cursor of a stream request: `Last-Event-ID`, which a reconnecting EventSource sends to the same URL; else
+    /// `after`.
     pub fn cursor(&self, last_event_id: Option<String>) -> Result<Option<String>, Error> {
         self.only(&["after", "access_token"])?;
         let header = last_event_id.filter(|cursor| !cursor.is_empty());

@@ -1,4 +1,5 @@
-//! Clients that follow a session: why their streams end, how much may wait for one, and how often its object is dialled.
+//! Clients that follow a session: why their streams end, how much may be buffered for one, and how often its object is
+//! redialled.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,15 +11,15 @@ use crate::session::{Cursor, SessionId};
 
 /// Bytes sent over a WebSocket that its client may leave unacknowledged.
 const WINDOW: usize = 4 * 1024 * 1024;
-/// Bytes that may be unacknowledged when a page of history is sent.
+/// Unacknowledged bytes above which the next page of history waits.
 const HISTORY: usize = 1024 * 1024;
 /// How long history waits for a client's first acknowledgement, in milliseconds.
 const PATIENCE: u64 = 2000;
-/// Bytes between two marks of a window. An acknowledgement can be this much behind.
+/// Bytes between two marks of a window. An acknowledgement can lag by this much.
 const MARK: usize = 16 * 1024;
-/// The longest message that is read as an acknowledgement, in bytes.
+/// The longest message parsed as an acknowledgement, in bytes.
 pub const MAX_ACK: usize = 512;
-/// Dials in a row that may achieve nothing before a stream ends.
+/// Consecutive dials without progress before a stream ends.
 const MAX_FAILURES: u32 = 8;
 /// How long a connection must last to count as a success although nothing came over it.
 const STABLE: Duration = Duration::from_secs(30);
@@ -30,17 +31,17 @@ pub enum End {
     ClientGone,
     /// The session was deleted.
     SessionDeleted,
-    /// The token that the stream was opened with has expired.
+    /// The stream's token has expired.
     TokenExpired,
     /// The session no longer accepts the token.
     TokenRefused,
     /// The session's object could not be reached.
     Unreachable,
-    /// As many requests were made for this client as the platform allows.
+    /// The client's request has used up the subrequests the platform allows.
     RequestLimit,
-    /// Too much waits for the client to be read.
+    /// The client reads too slowly.
     TooSlow,
-    /// Too many of the client's messages wait for an answer.
+    /// Too many of the client's messages wait for a reply.
     Flooded,
 }
 
@@ -62,46 +63,46 @@ impl End {
     }
 }
 
-/// Decides when the object of a stream is dialled again. A dial that succeeds and then achieves nothing is a failure, too.
+/// Decides when to redial a stream's object. A dial that succeeds and then makes no progress is a failure, too.
 #[derive(Debug, Default)]
 pub struct Redial {
     failures: u32,
 }
 
 impl Redial {
-    /// Takes note of a connection that has ended: whether anything was passed on to the client, and how long it lasted.
+    /// Records how a connection ended: whether it brought anything, and how long it lasted.
     pub fn ended(&mut self, passed_on: bool, lasted: Duration) {
         if passed_on || lasted >= STABLE {
             self.failures = 0;
         }
     }
 
-    /// The pause before the next dial; none if it is time to give up.
+    /// The pause before the next dial; `None`: give up.
     pub fn pause(&mut self) -> Option<Duration> {
         self.failures += 1;
         (self.failures <= MAX_FAILURES).then(|| Duration::from_millis(25 << self.failures))
     }
 }
 
-/// What was sent over a WebSocket and not yet acknowledged. The platform does not say how much of it waits to be read.
+/// Data sent over a WebSocket and not yet acknowledged. The platform does not expose how much is still buffered.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// Positions in the stream, each with the bytes that were sent since the one before it.
+    /// Stream positions, each with the bytes sent since the previous one.
     marks: VecDeque<(Cursor, usize)>,
-    /// Bytes that were sent since the last mark.
+    /// Bytes sent since the last mark.
     rest: usize,
-    /// All bytes that are unacknowledged.
+    /// All unacknowledged bytes.
     waiting: usize,
-    /// The last position that was sent.
+    /// The last position sent.
     last: Option<Cursor>,
-    /// Whether this client acknowledges at all.
+    /// Whether this client sends acknowledgements.
     acknowledges: bool,
     /// When history first had to wait, Unix time in milliseconds.
     waits_since: Option<u64>,
 }
 
 impl Window {
-    /// Takes note of a message that was sent, and of the position after it if it was an event.
+    /// Records a message that was sent, and the position after it if it was an event.
     pub fn sent(&mut self, bytes: usize, cursor: Option<Cursor>) {
         self.rest += bytes;
         self.waiting += bytes;
@@ -117,7 +118,7 @@ impl Window {
         self.rest = 0;
     }
 
-    /// The client has handled all events up to `cursor`. Says whether that was sent at all.
+    /// Records that the client has handled all events up to `cursor`. Returns whether that position was ever sent.
     pub fn acknowledge(&mut self, cursor: Cursor) -> bool {
         if self.last.is_none_or(|last| cursor > last) {
             return false;
@@ -132,13 +133,13 @@ impl Window {
         true
     }
 
-    /// Whether the client has left so much unacknowledged that nothing more may be sent.
+    /// Whether the client has left so much unacknowledged that it must be disconnected.
     pub fn is_over(&self) -> bool {
         self.waiting > WINDOW
     }
 
-    /// Whether more of the history has to wait for an acknowledgement. A client that has not sent one within two seconds
-    /// is taken for one that never will.
+    /// Whether more history must wait for an acknowledgement. A client that sends none within two seconds is assumed
+    /// never to send any.
     pub fn is_full(&mut self, now: u64) -> bool {
         if self.waiting <= HISTORY {
             return false;
@@ -147,7 +148,7 @@ impl Window {
     }
 }
 
-/// Reads a client's message as an acknowledgement; none if it is something else.
+/// Parses a client's message as an acknowledgement; `None` if it is something else.
 pub fn ack(text: &str, session: &SessionId) -> Option<Result<Cursor, Error>> {
     if text.len() > MAX_ACK || !text.contains("ack") {
         return None;

@@ -1,8 +1,7 @@
-//! An answer, before it is one of the platform's.
+//! A response, before it becomes the platform's.
 
 use serde_json::Value;
 
-/// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// HTTP status.
@@ -19,7 +18,7 @@ impl Reply {
         Self { status, headers: Vec::new(), body: body.to_string() }
     }
 
-    /// The same answer with one header more.
+    /// The same response with one more header.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use super::{Code, Error};
 use crate::web;
 
-/// What a request is about.
+/// The resource of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// `/health`
@@ -22,7 +22,7 @@ pub enum Route {
     Info,
     /// `/openapi.json`
     Document,
-    /// A page of the console, or what it is made of.
+    /// A page of the console, or one of its assets.
     Web(&'static str),
     /// `/v1/sessions/{id}`
     Session(String),
@@ -46,16 +46,12 @@ pub enum Route {
     Call(String, String),
 }
 
-/// Methods that some route has.
+/// All methods of any route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Read.
     Get,
-    /// Make or send.
     Post,
-    /// Change.
     Patch,
-    /// Remove.
     Delete,
 }
 
@@ -72,7 +68,7 @@ impl Method {
 }
 
 impl Route {
-    /// Reads path and method. HEAD is answered as GET, except where the response would never end.
+    /// Parses path and method. HEAD is handled as GET, except where the response would never end.
     pub fn parse(method: &str, path: &str) -> Result<(Route, Method), Error> {
         check_path(path)?;
         let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
@@ -128,7 +124,7 @@ impl Route {
         }
     }
 
-    /// One of each, with that session and that item, agent or call.
+    /// One route of each kind, with these ids.
     pub fn all(session: &str, other: &str) -> Vec<Route> {
         let (id, other) = (|| session.to_string(), || other.to_string());
         vec![
@@ -153,7 +149,7 @@ impl Route {
         ]
     }
 
-    /// The route's path, without ids: for logs.
+    /// The route's template, without ids: for logs.
     pub fn pattern(&self) -> &'static str {
         match self {
             Route::Health => "/health",
@@ -177,7 +173,7 @@ impl Route {
         }
     }
 
-    /// The session that the request is about.
+    /// The session of the request.
     pub fn session(&self) -> Option<&str> {
         match self {
             Route::Health
@@ -202,15 +198,15 @@ impl Route {
     }
 }
 
-/// A method that the route does not have.
+/// The route does not support the method.
 fn not_taken(method: &str, allowed: &[Method]) -> Error {
     let allow = allowed.iter().map(|m| m.name()).collect::<Vec<_>>().join(", ");
     let message = format!("this route does not take {method}; it takes {allow}");
     Error { allow: Some(allow), ..Error::new(Code::MethodNotAllowed, message) }
 }
 
-/// Refuses a path that a URL parser would turn into another one: it reads `\` as `/`, resolves dot segments even where the
-/// dots are escaped, drops tabs and line ends, and cuts at `#`. Every part of the platform has to see the path that was checked.
+/// Rejects a path that a URL parser would rewrite: it reads `\` as `/`, resolves dot segments even where the dots are
+/// escaped, drops tabs and line ends, and cuts at `#`. Every part of the platform must see the path that was checked.
 /// <https://url.spec.whatwg.org/#path-state>
 fn check_path(path: &str) -> Result<(), Error> {
     let invalid = |message: &str| Err(Error::new(Code::InvalidInput, message));
@@ -226,7 +222,7 @@ fn check_path(path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A part of a path as it was meant.
+/// A percent-decoded path segment.
 fn decoded(part: &str) -> String {
     percent_decode_str(part).decode_utf8_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! `initial_items`: what a session is made with.
+//! `initial_items`: the transcript a session starts with.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -9,12 +9,11 @@ use super::outbound::Reach;
 use super::{Code, Error, MAX_INITIAL_ITEMS};
 use crate::session::{CallId, InitialItem, NewMessage, OnBusy, Role, ToolOutput};
 
-/// Items that a session begins with, and the message that starts its first turn.
+/// The initial items, and the message that starts the first turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InitialItems {
-    /// The items.
     pub items: Vec<InitialItem>,
-    /// The user message that they ended with.
+    /// The trailing user message.
     pub message: Option<NewMessage>,
 }
 
@@ -40,7 +39,7 @@ struct Output {
 }
 
 impl InitialItems {
-    /// Refuses images and files that are where no provider should look for them.
+    /// Rejects images and files at addresses providers must not fetch.
     pub fn check_reach(&self, reach: Reach) -> Result<(), Error> {
         for (n, item) in self.items.iter().enumerate() {
             let at = format!("initial_items[{n}]");
@@ -55,7 +54,7 @@ impl InitialItems {
     }
 }
 
-/// Reads the list. Whether calls and outputs fit together is for the session to say.
+/// Reads the list. Whether calls and outputs match is for the session to check.
 pub fn seeds(list: Vec<Map<String, Value>>) -> Result<InitialItems, Error> {
     if list.len() > MAX_INITIAL_ITEMS {
         let message = format!("there are {} initial items, the limit is {MAX_INITIAL_ITEMS}", list.len());
@@ -130,7 +129,7 @@ fn check_id(id: &str, at: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("{at}.call_id"), message))
 }
 
-/// The content of a message as a list of the parts that its role has.
+/// A message's content as a list of parts valid for its role.
 fn content(role: Role, content: Value, at: &str) -> Result<Value, Error> {
     let kind = match role {
         Role::User => "input_text",

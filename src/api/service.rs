@@ -1,4 +1,4 @@
-//! What a deployment says of itself.
+//! A deployment's public description.
 
 use serde_json::{Value, json};
 
@@ -9,17 +9,17 @@ use super::{
 use crate::json;
 use crate::session::MAX_ANSWER;
 
-/// The document that describes every route.
+/// The OpenAPI document.
 pub const OPENAPI: &str = include_str!(concat!(env!("OUT_DIR"), "/openapi.json"));
 
-/// What a deployment can do beyond what all can.
+/// The optional features of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// The names of its providers.
     pub providers: Vec<String>,
     /// Whether clients may bring providers of their own.
     pub inline_providers: bool,
-    /// Requests per second of a tenant, and events per second of a session; 0: no limit.
+    /// Requests per second of a tenant, and events per second of a session; 0: unlimited.
     pub rates: (u32, u32),
 }
 

@@ -1,12 +1,12 @@
-//! Tenants: who owns sessions and agents.
+//! Tenants: the owners of sessions and agents.
 
 use std::fmt;
 
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
-/// The name of a tenant: 1 to 64 letters, digits, underscores and hyphens. It becomes part of the names of objects, so there
-/// is no way to hold one that has not been checked.
+/// A tenant's name: 1 to 64 letters, digits, underscores and hyphens. It becomes part of object names, so an unchecked
+/// one cannot be constructed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Tenant(String);
@@ -17,13 +17,12 @@ impl Tenant {
         Self("default".into())
     }
 
-    /// A name that has the form of one.
+    /// Checks a name.
     pub fn parse(name: &str) -> Option<Self> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
         ((1..=64).contains(&name.len()) && name.bytes().all(plain)).then(|| Self(name.to_string()))
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

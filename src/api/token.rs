@@ -1,10 +1,10 @@
-//! Session tokens: what a browser or a device may do with one session, for a while.
+//! Session tokens: what a browser or a device may do with one session, for a limited time.
 //!
-//! `lt_<claims>.<signature>`: the claims as base64url of JSON, and the HMAC-SHA256 of that text under a key that the session's
-//! object keeps for itself. There is no algorithm to choose. A new key revokes all older tokens.
+//! `lt_<claims>.<signature>`: the claims as base64url of JSON, and the HMAC-SHA256 of that text under a key that only
+//! the session's object knows. There is no algorithm to choose. A new key revokes all older tokens.
 //!
-//! A token is worth nothing until its signature has been checked. What it says before only names the object that can check it,
-//! so tenant and session are read as values that cannot reach beyond that name.
+//! A token is untrusted until its signature has been checked. Until then its claims only select the object that can
+//! check it, so tenant and session are parsed as types that cannot reach beyond that name.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -18,16 +18,16 @@ use super::{Code, Command, Error, MAX_MODEL, Method, Reply, Route, Tenant};
 use crate::json;
 use crate::session::{Input, Seconds, SessionId};
 
-/// What a token begins with, so that it is never taken for an API key.
+/// The prefix of tokens, so that one is never mistaken for an API key.
 pub const PREFIX: &str = "lt_";
-/// The longest that a token can be good for, in seconds: thirty days.
+/// The longest lifetime of a token, in seconds: thirty days.
 const MAX_LIFE: u64 = 30 * 86_400;
-/// The longest token that is looked at, in bytes.
+/// The longest token examined, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
-/// Models that a token can name.
+/// The most models a token can list.
 const MAX_MODELS: usize = 16;
 
-/// A kind of things to do.
+/// A token's scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -35,56 +35,50 @@ pub enum Scope {
     Read,
     /// Post messages and interrupts.
     Send,
-    /// Answer calls.
     Tools,
 }
 
-/// What a token says. Short names: it travels with every request.
+/// A token's claims. Short names: it travels with every request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// The tenant.
     #[serde(rename = "t")]
     pub tenant: Tenant,
-    /// The session.
     #[serde(rename = "s")]
     pub session: SessionId,
-    /// What may be done.
+    /// The granted scopes.
     #[serde(rename = "c")]
     pub scopes: Vec<Scope>,
-    /// The tools whose calls may be answered; none: all.
+    /// The tools whose calls may be resolved; `None`: all.
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// The only origin that may use it.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The models that a message may name as `model_override`; none: no model but the session's.
+    /// The models a message may select with `model_override`; none: only the session's own.
     #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
     pub models: Option<Vec<String>>,
-    /// Whether a message may change the other settings of its turn, such as `temperature`.
+    /// Whether a message may override the other sampling settings, such as `temperature`.
     #[serde(rename = "x", default, skip_serializing_if = "std::ops::Not::not")]
     pub settings: bool,
-    /// When it ends.
     #[serde(rename = "e")]
     pub expires_at: Seconds,
 }
 
-/// What a request needs to be allowed.
+/// The permission a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// A scope.
     Scope(Scope),
     /// A scope that some event needs. Which one is known once the body has been read; see [`Access::allows_event`].
     Event,
-    /// The API key.
     Key,
 }
 
-/// What a caller may do, now that the credentials have been checked.
+/// What a caller may do, after its credentials have been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The caller has an API key of the tenant: everything.
+    /// An API key of the tenant: everything.
     Key,
-    /// The caller has a session token: what it says.
+    /// A session token: what its claims grant.
     Token(Claims),
 }
 
@@ -133,7 +127,7 @@ impl Claims {
         Ok(Self { tenant, session, scopes, tools, origin, models, settings, expires_at: now.after(life) })
     }
 
-    /// The answer to whoever asked for it.
+    /// The response to a token request.
     pub fn reply(&self, key: &[u8]) -> Result<Reply, Error> {
         let body = json!({"object": "session.token", "token": self.sign(key)?, "scopes": self.scopes,
             "tools": self.tools, "models": self.models, "settings": self.settings, "expires_at": self.expires_at});
@@ -146,7 +140,7 @@ impl Claims {
         Ok(format!("{PREFIX}{claims}.{signature}"))
     }
 
-    /// What a token says before anybody has checked it: enough to find the session that can.
+    /// The unverified claims of a token: enough to find the session that can verify it.
     pub fn unchecked(token: &str) -> Result<Self, Error> {
         let (claims, _) = parts(token)?;
         let text =
@@ -155,7 +149,7 @@ impl Claims {
         SessionId::parse(claims.session.as_str()).map(|_| claims).ok_or_else(invalid)
     }
 
-    /// What a token says, if its signature is right, it has not expired and it comes from its origin.
+    /// The claims of a token whose signature, expiry and origin are valid.
     pub fn checked(token: &str, key: Option<&[u8]>, origin: Option<&str>, now: Seconds) -> Result<Self, Error> {
         let (claims, signature) = parts(token)?;
         let signature = BASE64.decode(signature).map_err(|_| invalid())?;
@@ -192,7 +186,7 @@ impl Claims {
         }
     }
 
-    /// A page must not choose what its user's messages cost.
+    /// A page must not decide what its user's messages cost.
     fn allows_turn(&self, command: &Command) -> Result<(), Error> {
         if let Input::Message(message) = &command.input
             && let Some(model) = &message.model
@@ -213,7 +207,7 @@ impl Claims {
 }
 
 impl Access {
-    /// Refuses what the caller may not do. `tool` is the one whose call is answered.
+    /// Rejects what the caller may not do. `tool` is the tool whose call is resolved.
     pub fn allows(&self, need: &Need, tool: Option<&str>) -> Result<(), Error> {
         match self {
             Access::Key => Ok(()),
@@ -221,7 +215,7 @@ impl Access {
         }
     }
 
-    /// Refuses an event that the caller may not post.
+    /// Rejects an event the caller may not post.
     pub fn allows_event(&self, command: &Command, tool: Option<&str>) -> Result<(), Error> {
         self.allows(&Need::of_input(&command.input), tool)?;
         match self {
@@ -232,7 +226,7 @@ impl Access {
 }
 
 impl Need {
-    /// What a request to a route needs.
+    /// The permission a route needs.
     pub fn of(route: &Route, method: Method) -> Self {
         match (route, method) {
             (
@@ -294,7 +288,7 @@ fn invalid() -> Error {
     Error::new(Code::Unauthorized, "this token is not valid")
 }
 
-/// The answer to `DELETE …/tokens`.
+/// The response to `DELETE …/tokens`.
 pub fn revoked() -> Value {
     json!({"object": "session.tokens.revoked", "revoked": true})
 }
@@ -379,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Every route and method, and every scope: what a token with that scope alone may do.
+    /// For every route and method, and every scope: what a token with that scope alone may do.
     #[test]
     fn every_route_needs_what_the_contract_says() {
         let id = || "sess_1".to_string();

@@ -1,4 +1,4 @@
-//! What clients are shown.
+//! Response bodies.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub fn snapshot(
     })
 }
 
-/// A page of items: `(item, status)` in the order asked for.
+/// A page of items: `(item, status)` in the requested order.
 pub fn items_page(items: &[(Item, Status)], has_more: bool) -> Value {
     json!({
         "object": "list", "data": items.iter().map(|(item, status)| item::flat(item, *status)).collect::<Vec<_>>(),
@@ -77,7 +77,7 @@ pub fn events_page(session: &Session, page: &Page) -> Reply {
     Reply { status: 200, headers: Vec::new(), body }
 }
 
-/// The agent of a session, without its secrets. Its instructions are for those with an API key.
+/// A session's agent, without secrets. Its instructions are shown only to API keys.
 pub fn agent_view(info: &SessionInfo, access: &Access) -> Value {
     let mut view = agent_fields(&info.agent_id, &info.agent);
     if let (Access::Token(_), Some(view)) = (access, view.as_object_mut()) {
@@ -86,7 +86,7 @@ pub fn agent_view(info: &SessionInfo, access: &Access) -> Value {
     view
 }
 
-/// The answer to an input that was taken. `cursor` is the position just before what it causes.
+/// The response to an accepted input. `cursor` is the position just before its effects.
 pub fn accepted(answer: &Ack, cursor: &str) -> Reply {
     let body = match answer {
         Ack::Message { item_id, response_id, status } => {

@@ -1,7 +1,7 @@
-//! YAML as JSON, in the core schema of YAML 1.2: what has no quotes and looks like a number is one, `yes` is a word.
+//! YAML as JSON, in the core schema of YAML 1.2: an unquoted number is a number, `yes` is a string.
 //!
-//! The text is not trusted. Nesting is limited and needs no stack of ours; what an alias repeats counts each time, so a few
-//! lines cannot grow beyond memory. Not understood: keys that are no scalars, merge keys, several documents.
+//! The text is untrusted. Nesting is limited and uses no call stack; whatever an alias repeats counts each time, so a
+//! few lines cannot exhaust memory. Unsupported: non-scalar keys, merge keys, several documents.
 //!
 //! Source: YAML 1.2.2, section 10.3.
 
@@ -13,32 +13,27 @@ use thiserror::Error;
 
 use crate::json;
 
-/// Lists and mappings within each other.
+/// The limit of nested lists and mappings.
 const MAX_DEPTH: usize = 64;
 /// What a document may come to: bytes of its scalars, and [`NODE`] for every node.
 const MAX_SIZE: usize = 4 * 1024 * 1024;
-/// About what a node takes in memory, without its text.
+/// Approximate memory of a node without its text, in bytes.
 const NODE: usize = 32;
-/// How the parser says that a node has no anchor.
+/// The parser's number for "no anchor".
 const NO_ANCHOR: usize = 0;
 
 const TOO_DEEP: &str = "too deep a nesting";
 const TOO_LARGE: &str = "more than is read";
 
-/// Why a text is not read.
+/// Why a text was rejected.
 #[derive(Debug, Error)]
 pub enum Unreadable {
     /// It is not YAML.
     #[error("not valid YAML: {0}")]
     Syntax(#[from] granit_parser::ScanError),
-    /// It is YAML, but not of the kind that is read here.
+    /// It is YAML, but outside of the supported subset.
     #[error("{what}, in line {line}")]
-    Refused {
-        /// What it holds.
-        what: &'static str,
-        /// Where.
-        line: usize,
-    },
+    Refused { what: &'static str, line: usize },
 }
 
 /// Reads a document. An empty one is null.
@@ -53,11 +48,11 @@ pub fn yaml(text: &str) -> Result<Value, Unreadable> {
 
 #[derive(Default)]
 struct Reader {
-    /// The lists and mappings that are open, the innermost last.
+    /// The open lists and mappings, innermost last.
     open: Vec<Open>,
-    /// What has an anchor, by its number.
+    /// Anchored values, by the anchor's number.
     anchored: BTreeMap<usize, Node>,
-    /// The size of all that was read.
+    /// The size of everything read.
     size: usize,
     document: Option<Value>,
 }
@@ -65,15 +60,15 @@ struct Reader {
 struct Open {
     kind: Kind,
     anchor: usize,
-    /// The size of all that was read before.
+    /// The size of everything read before it.
     before: usize,
-    /// Lists and mappings within each other, below this one.
+    /// The depth of lists and mappings below it.
     depth: usize,
 }
 
 enum Kind {
     List(Vec<Value>),
-    /// With the key whose value comes next.
+    /// A mapping, with the key whose value comes next.
     Map(Map<String, Value>, Option<String>),
 }
 
@@ -188,7 +183,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
     }
 }
 
-/// The number that a text is. The infinite ones and `.nan`, which JSON does not have, stay words.
+/// The number a text denotes. Infinities and `.nan`, which JSON does not have, stay strings.
 fn number(text: &str) -> Option<Number> {
     let radix = |digits: &str, radix| {
         let plain = digits.bytes().all(|b| b.is_ascii_alphanumeric());

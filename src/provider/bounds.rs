@@ -1,19 +1,19 @@
-//! How long what a provider says may be, apart from texts and arguments, which the session limits.
+//! Length limits of what a provider sends, apart from texts and arguments, which the session limits.
 //!
-//! Reasons, names and ids end up in records and state rows that are read with every step, so nobody else may decide their
-//! length. Every decoder is behind `Bounded`; messages of failures are clipped where failures are made.
+//! Reasons, names and ids end up in records and state rows that every step reads, so the provider must not decide their
+//! length. Every decoder is wrapped in `Bounded`; failure messages are clipped where failures are built.
 
 use crate::provider::dialect::Decoder;
 use crate::session::{Finish, ModelEvent, ModelFailure};
 
 /// The longest reason for a limit, in bytes.
 const REASON: usize = 64;
-/// The longest name of a tool. None that is offered has more than 64 bytes.
+/// The longest tool name, in bytes. No offered one has more than 64.
 const NAME: usize = 128;
-/// The longest id of a call. Long, because some hosts hide a signature in it that they want to see again.
+/// The longest call id, in bytes. Long, because some hosts hide a signature in it and require it back.
 const ID: usize = 16 * 1024;
 
-/// A decoder whose events are clipped.
+/// A decoder with its events clipped.
 pub(super) struct Bounded(pub(super) Box<dyn Decoder>);
 
 impl Decoder for Bounded {
@@ -30,7 +30,7 @@ impl Decoder for Bounded {
     }
 }
 
-/// Clips what is too long in events.
+/// Clips oversized strings in events.
 pub(super) fn bounded(mut events: Vec<ModelEvent>) -> Vec<ModelEvent> {
     for event in &mut events {
         match event {
@@ -49,7 +49,7 @@ pub(super) fn bounded(mut events: Vec<ModelEvent>) -> Vec<ModelEvent> {
     events
 }
 
-/// Shortens a text to at most `limit` bytes, between two characters.
+/// Truncates a text to at most `limit` bytes, between two characters.
 pub(super) fn clip(text: &mut String, limit: usize) {
     text.truncate(text.floor_char_boundary(limit));
 }

@@ -1,4 +1,4 @@
-//! What every dialect is given and gives: a prompt becomes a request, and the bytes of its answer become events.
+//! The interface of every dialect: a prompt becomes a request, and the bytes of the response become events.
 
 use super::sampling::Sampling;
 use super::transcript::Line;
@@ -7,18 +7,15 @@ use crate::session::{ModelEvent, ModelFailure, Tool};
 /// The longest event of a provider's stream, in bytes.
 pub const EVENT_CAP: usize = 16 * 1024 * 1024;
 
-/// One model request, in the words of the session.
+/// One model request, independent of the dialect.
 #[derive(Debug)]
 pub struct Prompt<'a> {
-    /// The model.
     pub model: &'a str,
-    /// What the agent is.
+    /// The agent's instructions.
     pub instructions: Option<&'a str>,
-    /// The tools that may be called.
+    /// The tools the model may call.
     pub tools: &'a [Tool],
-    /// The transcript.
     pub context: &'a [Line],
-    /// Settings.
     pub sampling: &'a Sampling,
 }
 
@@ -33,22 +30,24 @@ pub struct WireRequest {
     pub body: String,
 }
 
-/// Turns the bytes of one answer into events.
+/// Turns the bytes of one response into events.
 pub trait Decoder {
     /// Takes the next bytes.
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure>;
 
-    /// Whether the model has said all, although the answer has not ended yet: only the usage, or a last mark, is missing.
+    /// Whether the model's output is complete, although the response has not ended: only the usage, or a last mark, is
+    /// missing.
     fn is_whole(&self) -> bool;
 
-    /// The body has ended. An answer without an end of its own is a failure.
+    /// The body has ended. A response without an end of its own is a failure.
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure>;
 }
 
-/// Where an item's body keeps what one provider alone wants to see again, by dialect.
+/// The key in an item's body that holds one provider's private matter, by dialect.
 pub const FIELDS: &str = "provider_fields";
 
-/// Whether the model is one that reasons, as far as OpenAI's names tell: others refuse some settings, and it refuses others.
+/// Whether the model is a reasoning model, judging by OpenAI's names: these reject some settings that others accept,
+/// and vice versa.
 pub fn reasons(prompt: &Prompt<'_>) -> bool {
     let name = prompt.model.rsplit('/').next().unwrap_or_default();
     let o_series = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));

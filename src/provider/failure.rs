@@ -1,6 +1,6 @@
-//! What to make of an answer that is no answer. Decoders and the runtime ask here; nobody else decides.
+//! Classifies failures of model requests. Decoders and the runtime ask here; nobody else decides.
 //!
-//! | what came | code | tried again before any output |
+//! | what came | code | retried before any output |
 //! |---|---|---|
 //! | status 401, 403; code `invalid_api_key` | `upstream_auth` | never |
 //! | context too long, by code or by words | `context_length_exceeded` | never |
@@ -26,7 +26,7 @@ use super::bounds;
 use crate::json::{self, ParseError};
 use crate::session::{Failure, ModelFailure, Seconds};
 
-/// The longest part of a provider's own message that is passed on, in bytes.
+/// The longest part of a provider's own message to pass on, in bytes.
 const QUOTE: usize = 500;
 /// The longest message in all.
 const MESSAGE: usize = 4096;
@@ -48,7 +48,7 @@ pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>) -> Mode
     failed
 }
 
-/// How long a provider asks to be left alone: `retry-after-ms`, or `retry-after` as seconds or as a date (RFC 9110, 10.2.3).
+/// How long a provider asks to wait: `retry-after-ms`, or `retry-after` as seconds or as a date (RFC 9110, 10.2.3).
 pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Option<u32> {
     let number = |name: &str| header(name).and_then(|text| json::parse_f64(text.trim()));
     let millis = number("retry-after-ms").map(|millis| millis / 1000.0);
@@ -60,13 +60,13 @@ pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Opt
     Some(u32::try_from(date.saturating_sub(now.0)).unwrap_or(u32::MAX))
 }
 
-/// The provider reported an error inside its answer: an object with `message`, and perhaps `code`, `type`, `error`.
+/// The provider reported an error inside its response: an object with `message`, and perhaps `code`, `type`, `error`.
 pub fn in_band(error: &Value) -> ModelFailure {
     let (code, message) = fields(error);
     judge(None, &code, &message)
 }
 
-/// The answer ended before its own end.
+/// The response ended before its own end.
 pub fn truncated() -> ModelFailure {
     failure("upstream_truncated", "the model's answer ended before it was complete".into(), true)
 }
@@ -76,12 +76,12 @@ pub fn stalled(seconds: u64) -> ModelFailure {
     failure("upstream_stalled", format!("the model provider was silent for {seconds} seconds"), true)
 }
 
-/// The answer took too long in all.
+/// The response took too long in total.
 pub fn timeout(seconds: u64) -> ModelFailure {
     failure("timeout", format!("the model's answer was not complete within {seconds} seconds"), false)
 }
 
-/// The deployment does not know whom to ask.
+/// The deployment does not have the provider.
 pub fn unconfigured(why: &str) -> ModelFailure {
     failure("upstream_unreachable", format!("the model provider cannot be asked: {why}"), false)
 }
@@ -91,17 +91,17 @@ pub fn unreachable(why: &str) -> ModelFailure {
     failure("upstream_unreachable", format!("the model provider could not be reached: {}", clip(why)), true)
 }
 
-/// An event of the answer is longer than what is accepted.
+/// An event of the response is larger than the cap.
 pub fn too_long(cap: usize) -> ModelFailure {
     failure("upstream_error", format!("the model provider sent an event of more than {cap} bytes"), false)
 }
 
-/// The answer is longer than what is accepted, whatever it says.
+/// The response is larger than the cap, whatever it contains.
 pub fn too_much(limit: usize) -> ModelFailure {
     failure("upstream_error", format!("the model provider sent more than {limit} bytes"), false)
 }
 
-/// An event of the answer cannot be parsed, or would take too much memory.
+/// An event of the response cannot be parsed, or would take too much memory.
 pub fn unparsed(e: &ParseError) -> ModelFailure {
     match e {
         ParseError::TooComplex(e) => {
@@ -111,7 +111,7 @@ pub fn unparsed(e: &ParseError) -> ModelFailure {
     }
 }
 
-/// An event of the answer is not what it has to be.
+/// An event of the response is malformed.
 pub fn corrupt(why: &str) -> ModelFailure {
     failure("upstream_error", format!("the model provider sent an event that cannot be read: {}", clip(why)), true)
 }
@@ -144,7 +144,7 @@ fn judge(status: Option<u16>, code: &str, message: &str) -> ModelFailure {
     }
 }
 
-/// The code and the message of an error, wherever they stand.
+/// The code and the message of an error, wherever the host puts them.
 fn fields(json: &Value) -> (String, String) {
     let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(json);
     let text = |key: &str| error.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! Where a model API is, and what a request needs to get there.
+//! The address of a model API, and what a request to it needs.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use crate::provider::dialect::WireRequest;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Up to and including the version: `https://api.openai.com/v1`.
+    /// The base URL, version included: `https://api.openai.com/v1`.
     pub base_url: String,
-    /// Sent in the way of the dialect: as bearer token, or as `x-api-key`.
+    /// Sent as the dialect requires: as bearer token, or as `x-api-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
-    /// Sent with every request: what gateways and clouds want beyond the dialect, such as `api-key`.
+    /// Headers for every request: what gateways and clouds need beyond the dialect, such as `api-key`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Part of every request's address, such as `api-version`.
+    /// Query parameters for every request, such as `api-version`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, String>,
 }
 
 impl Host {
-    /// At an address, without secrets.
+    /// A host without secrets.
     pub fn at(base_url: &str) -> Self {
         Self { base_url: base_url.to_string(), ..Self::default() }
     }
 
-    /// What cannot be right, with where it is.
+    /// Checks the address and headers; errors have a path.
     pub fn fault(&self) -> Option<(String, &'static str)> {
         if !(self.base_url.starts_with("https://") || self.base_url.starts_with("http://")) {
             return Some(("base_url".into(), "must be an http or https URL"));
@@ -53,7 +53,7 @@ impl Host {
         None
     }
 
-    /// A POST of JSON to a path of the API. `own` are the headers of the dialect; the host's come last and win.
+    /// A POST of JSON to a path of the API. `own` are the dialect's headers; the host's come last and win.
     pub(super) fn post(&self, path: &str, own: Vec<(&str, String)>, body: String) -> WireRequest {
         let mut headers: BTreeMap<String, String> = BTreeMap::new();
         headers.insert("content-type".into(), "application/json".into());

@@ -1,7 +1,7 @@
-//! Ring 1: model APIs. Pure adapters between the words of the session and what providers send and expect.
+//! Ring 1: model APIs. Pure adapters between the session's terms and what providers send and expect.
 //!
-//! A decoder takes bytes and gives [`ModelEvent`](crate::session::ModelEvent)s; it never retries, waits or logs. What to do about answers that are
-//! no answers stands in one table, in [`failure`].
+//! A decoder takes bytes and emits [`ModelEvent`](crate::session::ModelEvent)s; it never retries, waits or logs.
+//! Failures are classified in one table, in [`failure`].
 
 mod anthropic;
 mod bounds;
@@ -30,23 +30,22 @@ pub use scripted::{Line, Play, Script, play};
 pub use transcript::{Line as ContextLine, Part as ContextPart, arrange};
 pub use workers_ai::Run;
 
-/// Where and how to ask a model.
+/// A model provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Provider {
-    /// OpenAI's Responses API, or a host that speaks it.
+    /// OpenAI's Responses API, or a compatible host.
     #[serde(rename = "openai-responses")]
     OpenAiResponses(Host),
-    /// OpenAI's Chat Completions API, or a host that imitates it.
+    /// OpenAI's Chat Completions API, or a compatible host.
     #[serde(rename = "openai-chat")]
     OpenAiChat(Host),
-    /// Anthropic's Messages API.
     Anthropic(Host),
     /// The platform's own models, through its binding `AI`.
     WorkersAi(workers_ai::Settings),
-    /// The built-in model that plays a script.
+    /// The built-in model.
     Scripted(Play),
-    /// One that the deployment has by that name.
+    /// The deployment's provider of that name.
     Named(Named),
 }
 
@@ -78,25 +77,23 @@ impl<'de> Deserialize<'de> for Provider {
     }
 }
 
-/// A provider of the deployment.
+/// The deployment's provider of that name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Named {
-    /// Its name.
     pub name: String,
 }
 
-/// How a model is asked.
+/// How to make a model request.
 #[derive(Debug, PartialEq)]
 pub enum ModelCall {
-    /// Over the network.
     Http(WireRequest),
     /// Through the platform's binding.
     Binding(workers_ai::Run),
 }
 
 impl Provider {
-    /// The host that requests go to, if any.
+    /// The host of its requests, if any.
     pub fn host(&self) -> Option<&Host> {
         match self {
             Provider::OpenAiResponses(host) | Provider::OpenAiChat(host) | Provider::Anthropic(host) => Some(host),
@@ -104,7 +101,7 @@ impl Provider {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn host_mut(&mut self) -> Option<&mut Host> {
         match self {
             Provider::OpenAiResponses(host) | Provider::OpenAiChat(host) | Provider::Anthropic(host) => Some(host),
@@ -112,7 +109,7 @@ impl Provider {
         }
     }
 
-    /// Which of the settings this provider has no such thing for, and why.
+    /// The settings this provider does not support, and why.
     pub fn refuses(&self, sampling: &Sampling) -> Option<(&'static str, String)> {
         match self {
             Provider::OpenAiResponses(_)
@@ -124,7 +121,7 @@ impl Provider {
         }
     }
 
-    /// The request for a prompt and the decoder for its answer; none if there is nobody to ask.
+    /// The request for a prompt and the decoder of its response; `None` if the provider is not resolved.
     pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(ModelCall, Box<dyn Decoder>)> {
         let (ask, decoder): (ModelCall, Box<dyn Decoder>) = match self {
             Provider::OpenAiResponses(host) => {

@@ -1,4 +1,4 @@
-//! What is asked of a model beyond the transcript: an agent's settings, and a turn's own in their place.
+//! Sampling settings: an agent's own, and a turn's overrides.
 //!
 //! | setting | `openai-responses` | `openai-chat` | `anthropic` | `workers-ai` | `scripted` |
 //! |---|---|---|---|---|---|
@@ -9,76 +9,74 @@
 //! | `parallel_tool_calls` | yes | yes | yes | refused | ignored |
 //! | `response_format` | yes | yes | with a schema | yes | ignored |
 //!
-//! What a dialect has no such thing for is refused when the agent or the message is posted, not when the model is asked.
+//! Settings a dialect does not support are rejected when the agent or the message is posted, not when the model is
+//! asked.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::field;
 
-/// The largest schema of a text, as JSON, in bytes: it has to fit into a row beside a message's tools.
+/// The largest schema of a response format, as JSON, in bytes: it must fit into a row with a message's tools.
 const MAX_SCHEMA: usize = 256 * 1024;
 
-/// The settings. What is none is the provider's own default.
+/// The settings. `None` is the provider's own default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
-    /// `low`, `medium`, `high`, … in the provider's words.
+    /// `low`, `medium`, `high`, …, as the provider names them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
-    /// The most tokens that one response may have.
+    /// The limit of output tokens of one response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// Randomness, from 0 to 2.
+    /// Sampling temperature, from 0 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Whether tools may, must or must not be called. One that must counts for the first request of a turn only: with it
-    /// in force after the output, the turn would never end.
+    /// Whether the model may, must or must not call tools. A forced call applies to the first request of a turn only:
+    /// if it applied after the output, too, the turn would never end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether one response may make several calls.
+    /// Whether one response may contain several calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// The form of the text.
+    /// The format of the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<ResponseFormat>,
 }
 
-/// Whether tools are called.
+/// Whether the model calls tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum ToolChoice {
-    /// As the model likes.
+    /// The model decides.
     Auto,
     /// Never.
     None,
-    /// Some tool has to be.
+    /// At least one tool.
     Required,
-    /// This tool has to be.
+    /// This tool.
     Tool(String),
 }
 
-/// The form of the model's text.
+/// The format of the model's text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum ResponseFormat {
-    /// Any.
     Text,
     /// Some JSON object.
     JsonObject,
-    /// JSON of a schema.
+    /// JSON that conforms to a schema.
     JsonSchema {
-        /// The schema's name.
         name: String,
-        /// The schema.
         schema: Value,
-        /// Whether the model must keep to it.
+        /// Whether the provider enforces the schema.
         strict: Option<bool>,
     },
 }
 
 impl Sampling {
-    /// These settings with those of a turn in their place where it has some.
+    /// These settings, overridden by a turn's.
     pub fn with(&self, turn: &Sampling) -> Sampling {
         let (own, turn) = (self.clone(), turn.clone());
         Sampling {
@@ -99,7 +97,7 @@ impl Sampling {
         self
     }
 
-    /// What no provider takes, with its name.
+    /// A setting no provider supports, with its name.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         if self.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
             return Some(("temperature", "must be a number from 0 to 2".into()));

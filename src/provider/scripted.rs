@@ -1,4 +1,4 @@
-//! The built-in model: plays a script, else echoes. For tests, demos, and the first five minutes without a key.
+//! The built-in model: plays a script, or echoes. For tests, demos, and the first five minutes without a key.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::json;
 use crate::provider::dialect::Prompt;
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
-/// What the built-in model plays.
+/// The built-in model's script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Play {
@@ -28,11 +28,11 @@ impl Default for Play {
     }
 }
 
-/// What the model says to one request.
+/// The reply to one request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Line {
-    /// A reply, streamed word by word.
+    /// A text, streamed word by word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Calls, after the text.
@@ -43,24 +43,21 @@ pub struct Line {
     pub error: Option<Value>,
 }
 
-/// A scripted call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedCall {
-    /// The tool.
     pub name: String,
     /// JSON text, or an object.
     #[serde(default)]
     pub arguments: Value,
-    /// The model's name for the call.
+    /// The provider's id of the call.
     #[serde(default)]
     pub call_id: Option<String>,
 }
 
-/// A script and how far it has been played.
+/// A script and its progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Script<'a> {
-    /// Its lines.
     pub lines: &'a [Line],
     /// Model requests of the session before this one.
     pub played: u64,
@@ -71,7 +68,7 @@ fn delta_ms() -> u32 {
     20
 }
 
-/// What the model says to `prompt`: steps between which it pauses.
+/// The reply to `prompt`: steps between which it pauses.
 pub fn play(script: Script<'_>, prompt: &Prompt<'_>) -> Result<Vec<ModelEvent>, ModelFailure> {
     let line = usize::try_from(script.played).ok().and_then(|played| script.lines.get(played).cloned());
     let line = line.unwrap_or_else(|| reply(prompt));
@@ -114,7 +111,7 @@ pub fn play(script: Script<'_>, prompt: &Prompt<'_>) -> Result<Vec<ModelEvent>, 
     Ok(bounded(events))
 }
 
-/// Past the end of the script: echo the message, call an offered tool that it names, report a tool's output.
+/// Past the end of the script: echo the message, call an offered tool it names, report a tool's output.
 fn reply(prompt: &Prompt<'_>) -> Line {
     let Some(last) = prompt.context.last() else { return Line::default() };
     let body: Value = serde_json::from_str(&last.body).unwrap_or(Value::Null);
@@ -138,7 +135,7 @@ fn reply(prompt: &Prompt<'_>) -> Line {
     }
 }
 
-/// The JSON object that a message contains, else an empty one.
+/// The JSON object in a message, else an empty one.
 fn arguments_in(said: &str) -> Value {
     let start = said.find('{').and_then(|start| said.get(start..)).unwrap_or_default();
     let object = match json::check_complexity(start) {

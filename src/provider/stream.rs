@@ -1,4 +1,4 @@
-//! The outside of every dialect's answer: an event stream of JSON, or one JSON object where a host does not stream.
+//! The envelope of every response: an event stream of JSON, or one JSON object from a host that does not stream.
 
 use serde_json::Value;
 
@@ -8,15 +8,15 @@ use crate::provider::dialect::EVENT_CAP;
 use crate::session::ModelFailure;
 use crate::sse;
 
-/// One frame of an answer.
+/// One frame of a response.
 pub enum Frame {
     /// `[DONE]`.
     Done,
-    /// A JSON object. Where it does not name its `type`, it has the frame's.
+    /// A JSON object. If it has no `type`, it gets the frame's.
     Json(Value),
 }
 
-/// Takes an answer apart.
+/// Splits a response into frames.
 pub struct Frames {
     sse: sse::Decoder,
     /// The whole body, once it is clear that it is not an event stream.
@@ -25,7 +25,6 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// For one answer.
     pub fn new() -> Self {
         Self { sse: sse::Decoder::new(EVENT_CAP), body: None, begun: false }
     }
@@ -50,7 +49,7 @@ impl Frames {
         messages.into_iter().map(frame).collect()
     }
 
-    /// The body has ended: the object that it was, if it was one and no error.
+    /// The body has ended: the object it was, if it was one and not an error.
     pub fn finish(&mut self) -> Result<Option<Value>, ModelFailure> {
         let Some(body) = self.body.take() else { return Ok(None) };
         let text = std::str::from_utf8(&body).map_err(|e| failure::corrupt(&e.to_string()))?;
@@ -77,8 +76,8 @@ fn frame(message: sse::Message) -> Result<Frame, ModelFailure> {
     Ok(Frame::Json(json))
 }
 
-/// `json` with a replacement character for every half of a surrogate pair; none if there is no such half. Some hosts cut
-/// their texts into deltas without looking.
+/// `json` with a replacement character for every unpaired surrogate; `None` if there is none. Some hosts cut their
+/// texts into deltas inside of a pair.
 fn mended(json: &str) -> Option<String> {
     let mut mended = String::with_capacity(json.len());
     let mut rest = json;
@@ -100,7 +99,7 @@ fn mended(json: &str) -> Option<String> {
     if mended == json { None } else { Some(mended) }
 }
 
-/// The code unit of an escape that the text begins with.
+/// The code unit of the escape at the start of the text.
 fn unit(text: &str) -> Option<u32> {
     u32::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
 }

@@ -1,32 +1,26 @@
-//! The transcript as a model may see it: every call directly followed by outputs, no text between a call and its output,
-//! no reasoning without what it led to, no empty message.
+//! The transcript in the form models accept: every call directly followed by its output, no text between a call and its
+//! output, no reasoning without the item it led to, no empty message.
 
 /// One item of the transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Whose and what.
     pub part: Part,
     /// Its body, in the form of a Responses API input item.
     pub body: String,
 }
 
-/// Whose and what a line of the transcript is.
+/// Who produced the line, and what kind it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A user message.
     User,
-    /// An assistant message.
     Assistant,
-    /// Reasoning.
     Reasoning,
-    /// A call.
     Call,
-    /// An output.
     Output,
 }
 
-/// The lines in the order in which a model may see them. What one model response wrote stays together: its texts come
-/// before its calls, and each piece of reasoning before what it led to.
+/// Arranges the lines for a model. The output of one model response stays together: its texts precede its calls, and
+/// each piece of reasoning precedes the item it led to.
 pub fn arrange(lines: &[Line]) -> Vec<&Line> {
     let mut arranged = Vec::with_capacity(lines.len());
     let (mut reasoning, mut calls) = (Vec::new(), Vec::new());

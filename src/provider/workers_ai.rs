@@ -1,7 +1,7 @@
-//! The platform's own models, through its binding: the words are those of the chat dialect, in another envelope.
+//! The platform's own models, through its binding: the chat dialect in another envelope.
 //!
-//! Source: the platform's pages on Workers AI, text generation. Older models answer with `response` and calls without a
-//! `function` around them, newer ones with chunks of the chat dialect; `chat::ResponseDecoder` understands both.
+//! Source: the platform's pages on Workers AI, text generation. Older models reply with `response` and calls without a
+//! `function` wrapper, newer ones with chunks of the chat dialect; `chat::ResponseDecoder` understands both.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,11 +9,10 @@ use serde_json::json;
 use super::{Sampling, chat};
 use crate::provider::dialect::Prompt;
 
-/// The provider's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// An AI Gateway of the account that the requests go through.
+    /// The AI Gateway of the account that requests go through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
 }
@@ -25,7 +24,7 @@ pub struct Run {
     pub model: String,
     /// The input, JSON.
     pub input: String,
-    /// The options, JSON. They ask for the answer as it is, so that a failure has its status.
+    /// The options, JSON. They request the raw response, so that a failure keeps its status.
     pub options: String,
 }
 
@@ -62,7 +61,7 @@ pub fn encode(settings: &Settings, prompt: &Prompt<'_>) -> Run {
     Run { model: prompt.model.to_string(), input: input.to_string(), options: options.to_string() }
 }
 
-/// What the binding has no such thing for.
+/// Settings the binding does not support.
 pub fn refuses(sampling: &Sampling) -> Option<(&'static str, String)> {
     let why = || "this provider has no such setting".to_string();
     match sampling {

@@ -1,9 +1,9 @@
-//! The directory's object: one per tenant. Lists its sessions, keeps its agents, and counts what was used.
+//! The directory's object: one per tenant. Lists its sessions, stores its agents, and counts usage.
 //!
-//! Always true: a summary never replaces a newer one; a session that was deleted does not come back by a summary that was
-//! under way; what a session has used is counted once, also after it is gone; an agent that came with a session goes with the
-//! last session that has it; reading makes no storage. It is asked when sessions are made, listed and deleted, and told when
-//! one comes to rest, never on the way of an event.
+//! Always true: a summary never replaces a newer one; a late summary does not bring a deleted session back; a session's
+//! usage is counted once and kept after the session is gone; an inline agent is removed with the last session that uses
+//! it; reads create no storage. The directory takes part in creating, listing and deleting sessions, and gets a summary
+//! when one becomes idle, but is never on the path of an event.
 
 use std::cell::Cell;
 
@@ -37,17 +37,17 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS used (day INTEGER PRIMARY KEY, usage TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS form (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL);
 ";
-/// From each version of the form to the next.
+/// The migrations, from each schema version to the next.
 const MIGRATIONS: &[Migration<Sql>] = &[];
 
-/// The object. Nobody connects to it.
+/// The object. It holds no client connections.
 #[durable_object(alarm)]
 pub struct Directory {
     state: State,
     env: Env,
     sql: Sql,
     replies: Replies,
-    /// Whether the tables are there, as far as this instance knows.
+    /// Whether the tables exist, as far as this instance knows.
     made: Cell<bool>,
 }
 
@@ -87,7 +87,7 @@ impl DurableObject for Directory {
 }
 
 impl Directory {
-    /// Makes the tables, for something that is to be written.
+    /// Creates the tables, before a write.
     fn prepare(&self) -> Result<(), Unreadable> {
         if self.made.get() {
             return Ok(());
@@ -110,12 +110,12 @@ impl Directory {
         Ok(!self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'session'", Vec::new())?.is_empty())
     }
 
-    /// Writes the version of the form down.
+    /// Stores the schema version.
     fn stamp(&self, version: u32) -> Result<(), Unreadable> {
         self.sql.run("INSERT OR REPLACE INTO form (one, version) VALUES (1, ?)", vec![number(version.into())])
     }
 
-    /// The rows that a query finds; none if nothing was ever written.
+    /// The rows of a query; none if nothing was ever written.
     fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
         if !self.made.get() {
             if !self.has_tables()? {
@@ -158,7 +158,7 @@ impl Directory {
         }
     }
 
-    /// Answers a client, who has an API key of the tenant.
+    /// Handles a request of a client with an API key of the tenant.
     async fn client(&self, req: &Request, about: &CallContext) -> Result<Reply, Error> {
         let (path, query) = (req.path(), req.query());
         let key = about.key.as_deref();
@@ -219,7 +219,7 @@ impl Directory {
         self.state.storage().set_alarm(wait).await
     }
 
-    /// Takes a session's summary.
+    /// Stores a session's summary.
     fn told(&self, told: SummaryUpdate) -> Result<(), Error> {
         let SummaryUpdate { summary, new, inherits, agent } = told;
         let id = summary.id.as_str();
@@ -262,7 +262,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Takes a session from the list, and the agent that came with it if no other session has it.
+    /// Removes a session from the list, and its inline agent if no other session uses it.
     async fn forget(&self, id: &SessionId, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
             let known = self.query("SELECT agent_id FROM session WHERE id = ?", vec![text(id.as_str())])?;
@@ -351,7 +351,7 @@ impl Directory {
         Ok(())
     }
 
-    /// `GET /v1/usage`: of the tenant, in all and by day, the newest first.
+    /// `GET /v1/usage`: of the tenant, in total and by day, newest first.
     fn usage(&self) -> Result<Reply, Error> {
         let mut total = Usage::default();
         let mut days = Vec::new();
@@ -369,12 +369,12 @@ impl Directory {
     }
 }
 
-/// The route of a deletion, for the keys of its answers.
+/// The route of a deletion, for idempotency keys.
 fn deletion(session: &SessionId) -> String {
     format!("delete {session}")
 }
 
-/// The name under which it is kept that a session was deleted, for as long as answers are.
+/// The name under which a deletion is remembered, for as long as responses are kept.
 fn gone(session: &SessionId) -> String {
     format!("gone {session}")
 }
@@ -383,17 +383,17 @@ fn too_large() -> Result<String, Error> {
     Err(Error::new(Code::AlreadyExists, "this was done, but its answer was too large to keep; read it again"))
 }
 
-/// The most that a page of a list holds, in bytes, besides its last entry.
+/// The limit of a list's page, in bytes, not counting its last entry.
 const PAGE: u64 = 2 * 1024 * 1024;
 
-/// Whether an agent is in the list, or came with a session.
+/// Whether an agent is stored by itself, or came inline with a session.
 #[derive(Clone, Copy)]
 enum Listed {
     Yes,
     No,
 }
 
-/// A list in pages that stay the same while entries are added.
+/// A list in pages that stay stable while entries are added.
 struct List {
     table: &'static str,
     order: &'static str,
@@ -418,7 +418,7 @@ impl List {
         }
     }
 
-    /// The entries of a page, and whether there are more.
+    /// A page's entries, and whether there are more.
     fn page(mut self, directory: &Directory, query: &PageQuery) -> Result<(Vec<String>, bool), Error> {
         let Self { table, order, column, .. } = self;
         let (after, before) = if query.descending { ("<", ">") } else { (">", "<") };

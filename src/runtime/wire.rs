@@ -1,5 +1,5 @@
-//! What the worker and the objects say to each other, and how one asks another. Only this file knows the form: the header that
-//! goes along with every request, the bodies that are not a client's, and the messages of a subscriber's socket.
+//! The protocol between the worker and the objects. Only this file knows its form: the header of every request, the
+//! bodies that do not come from a client, and the messages of a subscriber's socket.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -16,25 +16,24 @@ use crate::runtime::platform::http::{Request, ResponseContext};
 use crate::runtime::platform::js;
 use crate::session::{AgentId, Seconds, Seq, SessionId};
 
-/// The header in which an object is told what `CallContext` says.
+/// The header that carries `CallContext`.
 const FORWARDED: &str = "x-layby-forwarded";
 
-/// What an object sends to its subscribers when the session is gone. Any other message is a line with the position after
-/// it, then frames of the stream.
+/// Sent to subscribers when the session is deleted. Any other message is a line with the position after it, then frames
+/// of the stream.
 pub const END: &str = "!end";
 
-/// What the object of a new session is told.
+/// The body of a creation request.
 #[derive(Serialize, Deserialize)]
 pub struct NewSession {
-    /// What was posted.
     pub body: String,
-    /// The agent that was meant by its id, or that came as a bundle.
+    /// The stored agent named by its id, or the agent of a bundle.
     pub agent: Option<AgentRecord>,
-    /// Whether it came as a bundle.
+    /// Whether it came in a bundle.
     pub bundled: bool,
 }
 
-/// How an object is asked, without the body.
+/// The form of a request to an object, without its body.
 #[derive(Serialize)]
 struct Init<'a> {
     method: &'a str,
@@ -49,92 +48,89 @@ struct Headers {
     upgrade: Option<&'static str>,
 }
 
-/// What an object is told of a request beside its body. Every field that decides something is required: an object refuses a
-/// request that does not say who asks and for what.
+/// What an object is told about a request besides its body. Every field that decides something is required: an object
+/// rejects a request that does not say who asks and for what.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CallContext {
     /// The tenant that the object belongs to.
     pub tenant: Tenant,
-    /// The session that the object is; none for a directory.
+    /// The session of the object; `None` for a directory.
     pub session: Option<SessionId>,
-    /// What is asked for, and by whom.
+    /// The operation, and who asks for it.
     pub ask: Purpose,
-    /// The request's id.
     pub request_id: String,
     /// The client's `Idempotency-Key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The origin of the pages that may read the answer.
+    /// The `Access-Control-Allow-Origin` of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<String>,
 }
 
-/// What an object is asked for. What the worker and the objects ask each other is named here and never by a path, so no
-/// text that somebody wrote can turn a client's request into one of these.
+/// An operation of an object. The worker and the objects name operations here and never by a path, so no
+/// client-supplied text can turn a client's request into an internal one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// A client's request: its method and path say what.
+    /// A client's request, described by its method and path.
     Client(Caller),
-    /// A new session's object: become the session in the body, a `NewSession`.
+    /// Session: create the session in the body, a `NewSession`.
     Create,
-    /// A new session's object: become a copy of that session of the same tenant.
+    /// Session: become a fork of that session of the same tenant.
     Fork(SessionId),
-    /// A session's object: give a page of the log, to be copied.
+    /// Session: return a page of the log, for a fork.
     Log(LogQuery),
-    /// A session's object: nothing. To be asked keeps it in memory.
+    /// Session: do nothing. The request itself keeps the object in memory.
     Ping,
-    /// A directory: take the summary in the body.
+    /// Directory: take the summary in the body.
     Summary,
-    /// A directory: take a session from the list. One that was made under a key is remembered as deleted.
+    /// Directory: remove a session from the list. One created under a key is remembered as deleted.
     Unlist {
-        /// The session.
         session: SessionId,
-        /// Whether its id follows from an `Idempotency-Key`, so that the same request could make it again.
+        /// Whether its id was derived from an `Idempotency-Key`, so that a retry could create it again.
         keyed: bool,
     },
-    /// A directory: what was answered when that session was deleted under this key?
+    /// Directory: return the response given when that session was deleted under this key.
     Deleted(SessionId),
-    /// A directory: was that session, made under a key, deleted lately?
+    /// Directory: return whether that session, created under a key, was deleted recently.
     WasDeleted(SessionId),
-    /// A directory: an agent, secrets included.
+    /// Directory: return an agent, secrets included.
     Agent(AgentId),
 }
 
-/// Who sent a client's request.
+/// The caller of a client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caller {
-    /// Somebody with an API key of the tenant, as the worker has checked.
+    /// An API key of the tenant, checked by the worker.
     Key,
-    /// Somebody with a session token, which only the session's object can check.
+    /// A session token, which only the session's object can check.
     Token {
-        /// The token.
         token: String,
         /// The origin of the page that sent it.
         origin: Option<String>,
     },
 }
 
-/// Which part of a log is asked for.
+/// The part of a log to read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LogQuery {
     /// The first place.
     pub from: Seq,
-    /// The last place, once it is known.
+    /// The last place, once known.
     pub until: Option<Seq>,
     /// The turn whose end is the last place.
     pub up_to: Option<String>,
 }
 
 impl CallContext {
-    /// What a request that came to an object says.
+    /// A request as the object received it.
     pub fn of(req: &Request) -> worker::Result<Self> {
         let text = req.header(FORWARDED).unwrap_or_default();
         json::read(&text).map_err(|fault| format!("{FORWARDED}: {fault}").into())
     }
 
-    /// What the answer has to say of the request.
+    /// What the response must say about the request.
     pub fn response_context(&self) -> ResponseContext {
         ResponseContext {
             request_id: self.request_id.clone(),
@@ -146,7 +142,7 @@ impl CallContext {
 
 #[wasm_bindgen]
 extern "C" {
-    /// A binding of objects. `worker` asks them with whole requests only, each of which the platform copies once more.
+    /// A namespace of objects. `worker` sends whole requests only, each of which the platform copies once more.
     type Namespace;
 
     #[wasm_bindgen(method, catch, js_name = getByName)]
@@ -159,14 +155,13 @@ extern "C" {
     fn fetch(this: &Stub, url: &str, init: &JsValue) -> Result<js_sys::Promise, JsValue>;
 }
 
-/// A session's object, or a tenant's directory, seen from outside.
+/// A stub of a session's object, or of a tenant's directory.
 #[derive(Clone)]
 pub struct Object {
-    /// The deployment's bindings.
     env: Env,
-    /// Where the object is to be placed.
+    /// The location hint of a new object.
     pub hint: Option<String>,
-    /// What it is told.
+    /// The context of the request.
     pub about: CallContext,
 }
 
@@ -196,28 +191,28 @@ impl Object {
         self
     }
 
-    /// Passes a client's request on. Its body is passed through as a stream.
+    /// Forwards a client's request. Its body is passed through as a stream.
     pub async fn pass(&self, req: &Request) -> Result<Response, Error> {
         let body = matches!(&*req.method, "POST" | "PATCH").then(|| req.stream()).flatten();
         self.fetch(&req.target, self.init(&req.method)?, body.map(Into::into)).await
     }
 
-    /// Asks without a body.
+    /// Sends a request without a body.
     pub async fn get(&self) -> Result<Response, Error> {
         self.fetch("/", self.init("GET")?, None).await
     }
 
-    /// Asks with a body.
+    /// Sends a request with a body.
     pub async fn post(&self, body: String) -> Result<Response, Error> {
         self.fetch("/", self.init("POST")?, Some(body.into())).await
     }
 
-    /// Posts an event in the name of the client that this object is asked for.
+    /// Posts an event on behalf of this client.
     pub async fn post_event(&self, body: String) -> Result<Response, Error> {
         self.fetch(&self.target("/events"), self.init("POST")?, Some(body.into())).await
     }
 
-    /// Asks for the stream after `cursor`: a socket with the live tail, or a page if much was missed.
+    /// Requests the stream after `cursor`: a socket with the live tail, or a page if much was missed.
     pub async fn dial(&self, cursor: Option<&str>) -> Result<Response, Error> {
         let after = cursor.map(|cursor| format!("?after={cursor}")).unwrap_or_default();
         let mut init = self.init("GET")?;
@@ -225,7 +220,7 @@ impl Object {
         self.fetch(&self.target(&format!("/stream{after}")), init, None).await
     }
 
-    /// When the token of the client that this object is asked for expires. Worth nothing before the object has accepted it.
+    /// The expiry of this client's token. Unverified until the object has accepted the token.
     pub fn expires_at(&self) -> Option<Seconds> {
         let Purpose::Client(Caller::Token { token, .. }) = &self.about.ask else { return None };
         Claims::unchecked(token).ok().map(|claims| claims.expires_at)

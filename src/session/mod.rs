@@ -1,15 +1,14 @@
 //! Ring 0: a session as a state machine. Pure, synchronous, deterministic: no clock, no randomness, no I/O of its own.
 //!
-//! Three rooms, each standing on the one before it:
-//! - `log`: what the durable records say;
+//! Three modules, each building on the one before it:
+//! - `log`: the durable records;
 //! - `stream`: what they show to readers, as typed steps with positions;
 //! - `machine`: what an input changes.
 //!
 //! # Run loop
 //!
-//! A driver takes an input, lets the session [`step`](Session::step), and performs the [`Effects`] in their order. It
-//! decides nothing itself: what has to be shown [`publish`](Session::publish) derives from the appended records and the
-//! open items.
+//! A driver takes an input, lets the session [`step`](Session::step), and performs the [`Effects`] in order. It decides
+//! nothing itself: [`publish`](Session::publish) derives what to show from the appended records and the open items.
 //!
 //! ```
 //! # use layby::session::*;
@@ -55,11 +54,11 @@
 //!
 //! - A rejected input has changed nothing.
 //! - Folding the log gives the state (`machine::state`).
-//! - At most one model request is open; what comes from an older one is ignored.
+//! - At most one model request is open; output of an older one is ignored.
 //! - Every call gets exactly one output before the next model request.
-//! - What a reader has received, resuming wherever it likes, is what an undisturbed reader received (`stream`).
+//! - What a reader receives, resuming wherever it likes, equals what an undisturbed reader receives (`stream`).
 //!
-//! Deliberately not here: HTTP, provider dialects, JSON that clients see, time, storage.
+//! Deliberately not here: HTTP, provider dialects, the JSON clients see, time, storage.
 
 mod log;
 mod machine;

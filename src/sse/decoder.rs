@@ -1,7 +1,7 @@
 //! Decodes an event stream from bytes cut anywhere.
 //!
-//! Always true: every byte is looked at once; what is kept between two calls is the unfinished line and the unfinished
-//! event, together never more than the cap.
+//! Always true: every byte is examined once; only the unfinished line and the unfinished event are kept between calls,
+//! together never more than the cap.
 
 use thiserror::Error;
 
@@ -19,7 +19,6 @@ pub struct Message {
 #[error("one event of the stream is longer than {0} bytes")]
 pub struct TooLong(pub usize);
 
-/// The decoder.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     cap: usize,
@@ -29,12 +28,12 @@ pub struct Decoder {
     has_data: bool,
     /// The last byte was CR: an LF right after it belongs to the same line end.
     after_cr: bool,
-    /// No byte of the first line was passed on yet, so a byte order mark may still come off.
+    /// Nothing of the first line has been consumed, so a byte order mark may still be stripped.
     at_start: bool,
 }
 
 impl Decoder {
-    /// A decoder that refuses events of more than `cap` bytes.
+    /// A decoder that rejects events of more than `cap` bytes.
     pub fn new(cap: usize) -> Self {
         Self {
             cap,

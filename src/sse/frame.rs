@@ -16,23 +16,22 @@ pub fn frame(out: &mut String, kind: &str, data: &str, id: Option<&str>) {
     out.push_str("\n\n");
 }
 
-/// Appends a frame that moves a reader's last event id and is no event.
+/// Appends a frame that only moves a reader's last event id.
 pub fn id_only(out: &mut String, id: &str) {
     out.push_str("id: ");
     out.push_str(id);
     out.push_str("\n\n");
 }
 
-/// One of our own frames, taken apart.
+/// One of our own frames, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnFrame<'a> {
     /// The JSON; none in a frame that only moves the last event id.
     pub data: Option<&'a str>,
-    /// The id.
     pub id: Option<&'a str>,
 }
 
-/// Takes frames apart that `frame` and `id_only` made.
+/// Parses frames written by `frame` and `id_only`.
 pub fn read_frames(text: &str) -> impl Iterator<Item = OwnFrame<'_>> {
     text.split("\n\n").filter(|frame| !frame.is_empty()).map(|frame| {
         let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));

@@ -1,7 +1,7 @@
 //! Ring 0: Server-Sent Events, both ways, without I/O.
 //!
-//! The decoder is ours because the kept crates (`eventsource-stream`, `sse-stream`) want an async stream, and search
-//! their whole buffer again with every chunk; this one takes bytes as they come, in linear time, with a cap.
+//! The decoder is ours because the established crates (`eventsource-stream`, `sse-stream`) want an async stream and
+//! rescan their whole buffer with every chunk; this one is sans-IO, linear and capped.
 //!
 //! Source: WHATWG HTML, section 9.2, "Server-sent events".
 

@@ -1,13 +1,12 @@
-//! The pages that the worker serves: the console, and the client that it and other pages use. They know the public API only.
+//! The pages the worker serves: the console, and the client library it shares with other pages. They know only the
+//! public API.
 
-/// A file that is served as it is.
+/// A static file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Where.
     pub path: &'static str,
     /// Its media type.
     pub kind: &'static str,
-    /// Its text.
     pub text: &'static str,
 }
 
@@ -19,7 +18,7 @@ const PAGES: [Page; 5] = [
     Page { path: "/client.d.ts", kind: "text/plain; charset=utf-8", text: include_str!("client.d.ts") },
 ];
 
-/// What the pages may do: run their own scripts, and ask any server for events.
+/// The pages' content security policy: run their own scripts, and connect to any server for events.
 pub const POLICY: &str = "default-src 'self'; connect-src *; img-src 'self' data: https:; base-uri 'none'; \
                           form-action 'none'; frame-ancestors 'none'";
 

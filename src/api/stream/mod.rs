@@ -1,4 +1,4 @@
-//! What subscribers are sent: the session's steps in the grammar of a protocol.
+//! The session's steps, rendered for subscribers in a protocol's grammar.
 
 mod native;
 
@@ -9,15 +9,14 @@ use crate::session::{Cursor, Log, Record, Session, Unreadable};
 /// Part of a session's stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// The events.
     pub events: Vec<Event>,
     /// The position after them.
     pub cursor: Cursor,
-    /// Whether there is more already.
+    /// Whether there are more already.
     pub more: bool,
 }
 
-/// The events of what is new since the last time.
+/// The events since the last call.
 pub fn publish(session: &mut Session, appended: &[Record], log: &dyn Log) -> Result<Vec<Event>, Unreadable> {
     let mut native = Native::new(session.id.clone());
     session.publish(appended, log, &mut native)?;
@@ -31,7 +30,7 @@ pub fn replay(session: &Session, from: Cursor, budget: usize, log: &dyn Log) -> 
     Ok(Page { events: native.events, cursor: replayed.cursor, more: replayed.more })
 }
 
-/// The events that a reader without a cursor is sent first.
+/// The first events for a reader without a cursor.
 pub fn greeting(session: &Session, log: &dyn Log) -> Result<Vec<Event>, Unreadable> {
     let mut native = Native::new(session.id.clone());
     session.greet(log, &mut native)?;

@@ -1,4 +1,4 @@
-//! The native grammar: one event per step, except that a long text is several deltas.
+//! The native grammar: one event per step, except that a long text becomes several deltas.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,21 +9,19 @@ use crate::session::{
     SessionId, SessionStatus, Sink, Status, Step, TurnHead, Usage,
 };
 
-/// The longest text of one delta, in bytes.
+/// The longest text in one delta, in bytes.
 const DELTA: usize = 32 * 1024;
 
 /// One event of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The event's type.
     pub kind: &'static str,
     /// The position after it. Events that only greet a new reader have none.
     pub cursor: Option<Cursor>,
-    /// One line of JSON, `type` included, without any character that some reader takes for the end of a line.
+    /// One line of JSON, `type` included, without characters that some readers treat as a line end.
     pub data: String,
 }
 
-/// Collects events.
 pub struct Native {
     session: SessionId,
     /// The events so far.
@@ -32,7 +30,7 @@ pub struct Native {
 }
 
 impl Native {
-    /// Nothing yet, of that session.
+    /// An empty renderer for that session.
     pub fn new(session: SessionId) -> Self {
         Self { session, events: Vec::new(), size: 0 }
     }
@@ -165,7 +163,7 @@ impl Sink for Native {
     }
 }
 
-/// `json` with the line ends escaped that JSON allows in a string: some clients split lines at them.
+/// `json` with the line separators escaped that JSON allows in a string: some clients split lines at them.
 fn one_line(json: String) -> String {
     if json.is_ascii() {
         return json;

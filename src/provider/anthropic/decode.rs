@@ -1,4 +1,4 @@
-//! The answer: blocks, one after the other, each begun, written and stopped.
+//! The response: blocks, each started, grown and stopped.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,6 @@ use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
-/// Decodes one answer.
 pub struct ResponseDecoder {
     frames: Frames,
     block: Option<Block>,
@@ -19,13 +18,13 @@ pub struct ResponseDecoder {
     finished: bool,
 }
 
-/// The block that is being written.
+/// The block being written.
 struct Block {
-    /// The whole block as it will have to be sent again; for thoughts only.
+    /// The whole block, to be sent back; for thinking only.
     thought: Option<Value>,
-    /// What kind of text its deltas are.
+    /// The kind of text in its deltas.
     kind: PartKind,
-    /// Input that came with the block's beginning, in case that nothing follows.
+    /// Input that came with the block's start, used if no delta follows.
     input: Option<String>,
 }
 
@@ -122,7 +121,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Lets a thought grow that will have to be sent again.
+    /// Appends to a thinking block that must be sent back.
     fn grow(&mut self, key: &str, more: &str) {
         let thought = self.block.as_mut().and_then(|block| block.thought.as_mut());
         if let Some(thought) = thought.and_then(Value::as_object_mut) {
@@ -158,7 +157,7 @@ impl ResponseDecoder {
         out.push(ModelEvent::Finish { reason, usage: self.usage });
     }
 
-    /// Counts are totals so far; the input that came from a cache is counted apart by this provider.
+    /// Counts are running totals; this provider counts cached input separately.
     fn count(&mut self, usage: &Value) {
         let count = |key: &str| field(usage, key).as_u64();
         if let Some(input) = count("input_tokens") {
@@ -171,7 +170,7 @@ impl ResponseDecoder {
         self.usage.total_tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
     }
 
-    /// An answer of a host that does not stream.
+    /// The response of a host that does not stream.
     fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) {
         self.count(field(body, "usage"));
         let blocks = field(body, "content").as_array().map(Vec::as_slice).unwrap_or_default();

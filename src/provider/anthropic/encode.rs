@@ -1,4 +1,4 @@
-//! The request: roles alternate, the results of calls lead the user message that follows them.
+//! The request: roles alternate, and the results of calls lead the user message that follows them.
 
 use serde_json::{Map, Value, json};
 
@@ -9,16 +9,16 @@ use crate::provider::transcript::{Part, arrange};
 use crate::provider::{Host, ResponseFormat, Sampling, ToolChoice};
 use crate::session::IS_ERROR;
 
-/// The version of the API that this is written for.
+/// The API version this is written for.
 const VERSION: &str = "2023-06-01";
-/// The API wants a limit; this is what an agent gets that names none.
+/// The API requires a limit; the default of agents that set none.
 const MAX_TOKENS: u32 = 8192;
-/// Levels of effort, and the tokens of thought that they are worth to models which want to be told a number.
+/// Levels of effort, and the thinking budget in tokens for models that need a number.
 const EFFORTS: [(&str, u32); 5] =
     [("low", 2048), ("medium", 8192), ("high", 16_384), ("xhigh", 24_576), ("max", 32_768)];
-/// In place of a user's message that says nothing: the API refuses blank texts, and the turn is still the model's.
+/// Replaces a blank user message: the API rejects blank texts, and it is still the model's turn.
 const BLANK: &str = "(empty message)";
-/// Before a transcript that the assistant begins: the API wants the user to be first.
+/// Precedes a transcript that starts with the assistant: the API requires the user first.
 const BEFORE: &str = "(The conversation begins with your message.)";
 
 /// The request for one prompt.
@@ -28,7 +28,7 @@ pub fn encode(host: &Host, prompt: &Prompt<'_>) -> WireRequest {
     host.post("messages", headers, body(prompt).to_string())
 }
 
-/// What the API has no such thing for.
+/// Settings the API does not support.
 pub fn refuses(sampling: &Sampling) -> Option<(&'static str, String)> {
     if let Some(effort) = &sampling.reasoning_effort {
         if !EFFORTS.iter().any(|(name, _)| name == effort) {
@@ -103,7 +103,7 @@ fn body(prompt: &Prompt<'_>) -> Value {
     body
 }
 
-/// Models up to 4.5 think by a number of tokens, later ones by effort.
+/// Models up to 4.5 think by a token budget, later ones by effort.
 fn wants_budget(model: &str) -> bool {
     let old = ["claude-3", "-4-0", "-4-1", "-4-5", "-4-2025"];
     old.iter().any(|part| model.contains(part))
@@ -175,7 +175,7 @@ fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// Content parts as blocks. Blank texts are refused by the provider, and say nothing.
+/// Content parts as blocks. Blank texts are dropped: the provider rejects them.
 fn content(parts: &Value) -> Vec<Value> {
     let list = parts.as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(block).collect()
@@ -197,7 +197,7 @@ fn block(part: &Value) -> Option<Value> {
     }
 }
 
-/// Where an image or a file is: in a data URL, or elsewhere.
+/// The source of an image or a file: a data URL, or an address.
 fn source(url: &str) -> Value {
     let data = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     match data {
@@ -206,7 +206,7 @@ fn source(url: &str) -> Value {
     }
 }
 
-/// A call id in the letters that this provider takes; another provider may have made it. Different ids stay different.
+/// A call id in this provider's alphabet; another provider may have made it. Different ids stay different.
 fn safe_id(id: &Value) -> String {
     let mut safe = String::new();
     for c in id.as_str().unwrap_or_default().chars() {

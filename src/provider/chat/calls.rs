@@ -1,6 +1,6 @@
-//! The calls of one answer, put together from deltas.
+//! Assembles the calls of one response from deltas.
 //!
-//! Hosts number calls wrongly, name them late, use one id for several calls, and repeat what they have sent. What a delta
+//! Hosts number calls wrongly, name them late, reuse one id for several calls, and repeat what they have sent. A delta
 //! belongs to:
 //!
 //! | the delta | belongs to |
@@ -12,8 +12,8 @@
 //! | has no id | the call at its index; without an index, the last call |
 //! | has neither id nor name, and an unknown index | the last call |
 //!
-//! Where that does not settle it, a name that comes again after complete arguments begins another call, but only with a
-//! different name or together with different arguments: a call that runs twice is worse than one that is sent twice.
+//! Where that does not settle it, a name repeated after complete arguments starts another call, but only with a
+//! different name or different arguments: running a call twice is worse than dropping a duplicate.
 
 use serde_json::{Map, Value, json};
 
@@ -21,14 +21,14 @@ use crate::json::field;
 use crate::provider::dialect::FIELDS;
 use crate::session::{ModelEvent, PartKind};
 
-/// What a call is counted as at least, in bytes.
+/// The least that a call counts, in bytes.
 const CALL: usize = 4096;
 
-/// The calls, in the order in which they began.
+/// The calls, in the order they started.
 #[derive(Default)]
 pub(super) struct Calls {
     list: Vec<Call>,
-    /// Calls that began before the current chunk.
+    /// Number of calls that started before the current chunk.
     before: usize,
     size: usize,
 }
@@ -38,9 +38,9 @@ struct Call {
     id: String,
     name: String,
     arguments: Arguments,
-    /// Its name came again after its arguments were complete: different arguments would be another call's.
+    /// Its name was repeated after its arguments were complete: different arguments would belong to another call.
     named_again: bool,
-    /// What else the provider said of the call. It must be sent back.
+    /// Other fields of the call. They must be sent back.
     fields: Map<String, Value>,
 }
 
@@ -50,7 +50,7 @@ struct Delta<'a> {
     id: &'a str,
     name: &'a str,
     arguments: &'a str,
-    /// Where it stands in its chunk's list.
+    /// Its index in the chunk's list.
     position: usize,
 }
 
@@ -74,12 +74,12 @@ impl Calls {
         }
     }
 
-    /// Bytes of everything that waits here.
+    /// Size of everything held here, in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// The calls as events. None are left.
+    /// Drains the calls as events.
     pub(super) fn take(&mut self, out: &mut Vec<ModelEvent>) {
         for call in std::mem::take(self).list {
             let payload = if call.fields.is_empty() { None } else { Some(json!({FIELDS: {"chat": call.fields}})) };
@@ -116,7 +116,7 @@ impl Calls {
         self.size += call.size().saturating_sub(before);
     }
 
-    /// A call that begins with arguments alone was announced by the name that came again.
+    /// A call that starts with arguments alone was announced by the repeated name.
     fn name_of_next(&self, delta: &Delta<'_>) -> String {
         match self.list.last() {
             Some(last) if delta.name.is_empty() && last.named_again => last.name.clone(),
@@ -124,7 +124,7 @@ impl Calls {
         }
     }
 
-    /// The call that a delta belongs to; none: one that begins with it.
+    /// The call a delta belongs to; `None`: it starts a new one.
     fn find(&self, delta: &Delta<'_>) -> Option<usize> {
         let at = self.candidate(delta)?;
         let call = self.list.get(at)?;
@@ -167,12 +167,12 @@ impl Call {
         CALL + self.id.len() + self.name.len() + self.arguments.text.len()
     }
 
-    /// Whether a delta is this call once more, as a whole.
+    /// Whether a delta repeats this whole call.
     fn is_repeated_by(&self, delta: &Delta<'_>) -> bool {
         self.name == delta.name && self.arguments.is_whole() && self.arguments.is_same(delta.arguments)
     }
 
-    /// Whether a delta without a place of its own is the next call.
+    /// Whether a delta without an index or id starts the next call.
     fn is_followed_by(&self, delta: &Delta<'_>) -> bool {
         if !self.arguments.is_whole() {
             return false;
@@ -195,14 +195,14 @@ impl Call {
     }
 }
 
-/// JSON text that grows, and whether it is complete. Every byte is looked at once.
+/// Growing JSON text, and whether it is complete. Every byte is examined once.
 #[derive(Default)]
 struct Arguments {
     text: String,
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// What was opened is closed.
+    /// Everything that was opened is closed.
     closed: bool,
 }
 
@@ -211,12 +211,12 @@ impl Arguments {
         (self.closed || self.text.trim() == "null") && self.depth == 0 && !self.in_string
     }
 
-    /// Whether `other` is the same but for white space.
+    /// Whether `other` is equal except for white space.
     fn is_same(&self, other: &str) -> bool {
         significant(&self.text).eq(significant(other))
     }
 
-    /// Takes more, unless it is the whole once more. An empty object that others follow was a placeholder.
+    /// Appends text, unless it repeats the whole. An empty object followed by another was a placeholder.
     fn take(&mut self, more: &str) {
         if self.is_whole() && !more.trim().is_empty() {
             if self.is_same(more) {

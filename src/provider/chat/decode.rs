@@ -1,7 +1,7 @@
-//! The answer: a stream of chunks, or one JSON object from a host that does not stream.
+//! The response: a stream of chunks, or one JSON object from a host that does not stream.
 //!
-//! Text comes out as it comes in. Calls come out when the answer is complete: hosts number them wrongly, name them late and
-//! repeat their ids, so what belongs together is certain only then (`calls`).
+//! Text is passed on as it arrives. Calls are emitted when the response is complete: hosts number them wrongly, name
+//! them late and repeat their ids, so what belongs together is certain only then (`calls`).
 
 use serde_json::Value;
 
@@ -12,7 +12,6 @@ use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
-/// Decodes one answer.
 pub struct ResponseDecoder {
     frames: Frames,
     open: Option<PartKind>,

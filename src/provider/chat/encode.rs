@@ -1,4 +1,4 @@
-//! The request: what one model response wrote becomes one assistant message, directly followed by its tool messages.
+//! The request: the output of one model response becomes one assistant message, directly followed by its tool messages.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub fn tools(tools: &[Tool]) -> Value {
     tools.iter().map(|tool| json!({"type": "function", "function": own(tool)})).collect()
 }
 
-/// The form of the text, in this dialect's words.
+/// The response format, in this dialect.
 pub fn response_format(format: &ResponseFormat) -> Value {
     match format {
         ResponseFormat::JsonSchema { name, schema, strict } => {
@@ -65,7 +65,7 @@ pub fn response_format(format: &ResponseFormat) -> Value {
     }
 }
 
-/// The transcript in the dialect's words.
+/// The transcript as messages.
 pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
     let mut messages = Vec::new();
     if let Some(instructions) = prompt.instructions {
@@ -102,12 +102,12 @@ pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
     messages
 }
 
-/// Images and files in outputs: a tool's message can hold text alone, so a user's message shows them, after all outputs.
+/// Images and files in outputs: a tool message can hold text only, so a user message shows them, after all outputs.
 #[derive(Default)]
 struct Shown(Vec<Value>);
 
 impl Shown {
-    /// The text of an output. What is no text is kept for later, and the text says so.
+    /// The text of an output. Parts that are not text are kept for later, and the text says so.
     fn add(&mut self, output: &Value) -> String {
         let Value::Array(parts) = output else { return text_of(output) };
         let mut text = String::new();
@@ -129,7 +129,7 @@ impl Shown {
     }
 }
 
-/// What one model response wrote.
+/// The output of one model response.
 #[derive(Default)]
 struct Spoken {
     text: String,
@@ -137,7 +137,7 @@ struct Spoken {
 }
 
 impl Spoken {
-    /// The assistant message, if anything was written.
+    /// The assistant message, if there is anything in it.
     fn take(&mut self) -> Option<Value> {
         let Spoken { text, calls } = std::mem::take(self);
         let content = if text.is_empty() { Value::Null } else { text.into() };
@@ -150,7 +150,7 @@ impl Spoken {
     }
 }
 
-/// A call, with the fields that its provider wants to see again.
+/// A call, with the fields its provider wants back.
 fn call(body: &Value) -> Value {
     let mut call = json!({"id": field(body, "call_id"), "type": "function",
         "function": {"name": field(body, "name"), "arguments": field(body, "arguments")}});
@@ -160,7 +160,7 @@ fn call(body: &Value) -> Value {
     call
 }
 
-/// A user's content: a plain string where it is only text, since some hosts take nothing else.
+/// A user's content: a plain string if it is only text, since some hosts accept nothing else.
 fn content(parts: &Value) -> Value {
     let list = parts.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.iter().all(|part| field(part, "type") == "input_text") {
@@ -180,7 +180,7 @@ fn content(parts: &Value) -> Value {
     list.iter().map(part).collect()
 }
 
-/// The text of content: a string, or the texts of its parts. Parts that are no text stay as JSON.
+/// The text of content: a string, or its parts' texts. Parts that are not text stay JSON.
 fn text_of(content: &Value) -> String {
     let part = |part: &Value| {
         let text = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str);

@@ -1,7 +1,7 @@
-//! The answer: a stream of events, or one JSON object from a host that does not stream.
+//! The response: a stream of events, or one JSON object from a host that does not stream.
 //!
-//! Items come out one after the other, whatever the provider interleaves; text that comes without deltas comes out as
-//! deltas, once; what is said twice (a delta, the text as a whole, the item, the response) comes out once.
+//! Items are emitted one after the other, however the provider interleaves them; text without deltas is emitted as
+//! deltas; repetitions (a delta, the whole text, the item, the response) are emitted once.
 
 use serde_json::Value;
 
@@ -11,28 +11,27 @@ use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
-/// The most memory that events of other items may take while one is open, in bytes.
+/// The limit of buffered events of other items while one is open, in bytes of memory.
 const HELD: usize = 16 * 1024 * 1024;
 
-/// Decodes one answer.
 pub struct ResponseDecoder {
     frames: Frames,
     item: Option<OpenItem>,
-    /// Events of other items, until the open one is finished.
+    /// Events of other items, buffered until the open one is finished.
     held: Vec<Value>,
-    /// The memory that they take.
+    /// The memory they take, in bytes.
     held_size: usize,
     /// `output_index` and id of every call so far: a host may announce or finish one again.
     calls: Vec<(Option<u64>, String)>,
-    /// Output items that began so far, ignored ones included.
+    /// Output items started so far, ignored ones included.
     items: usize,
     finished: bool,
 }
 
 struct OpenItem {
-    /// `output_index`; none when text came before its item was announced.
+    /// `output_index`; `None` if text arrived before its item was announced.
     index: Option<u64>,
-    /// Text that was passed on, per part.
+    /// Text emitted so far, per part.
     parts: Vec<(PartKind, String)>,
     /// How many of them are summaries.
     summaries: usize,
@@ -149,7 +148,7 @@ impl ResponseDecoder {
         out.extend(begun);
     }
 
-    /// Passes on what of a finished item was not passed on yet, and finishes it.
+    /// Emits what is left of a finished item, and finishes it.
     fn end(&mut self, item: &Value, out: &mut Vec<ModelEvent>) {
         let list = |key: &str| item.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut payload = None;
@@ -181,7 +180,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Lets the events go on that waited for the open item.
+    /// Replays the events that were buffered behind the open item.
     fn release(&mut self, out: &mut Vec<ModelEvent>) {
         let held = std::mem::take(&mut self.held);
         self.held_size = 0;
@@ -303,7 +302,7 @@ impl OpenItem {
     }
 }
 
-/// Whether two kinds of text are numbered together.
+/// Whether two kinds of text share a numbering.
 fn same_count(one: PartKind, other: PartKind) -> bool {
     (one == PartKind::Summary) == (other == PartKind::Summary)
 }

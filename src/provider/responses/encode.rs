@@ -1,4 +1,4 @@
-//! The request. The transcript's bodies are spliced in as they were stored.
+//! The request. Item bodies are spliced in as stored.
 
 use std::borrow::Cow;
 
@@ -63,8 +63,8 @@ fn body(prompt: &Prompt<'_>) -> String {
     body
 }
 
-/// A body as it goes out. What another provider wants to see again means nothing to this one, and it cannot be told that
-/// an output is an error.
+/// A body as sent. Another provider's private keys are removed, and so is the error mark of an output, which this API
+/// does not have.
 fn own(line: &Line) -> Option<Cow<'_, str>> {
     let body = line.body.as_str();
     let message = matches!(line.part, Part::User | Part::Assistant);

@@ -1,4 +1,4 @@
-//! The platform's own models: its binding `AI`, which `worker` binds without options and without the answer's status.
+//! The platform's own models: its binding `AI`, which `worker` binds without options and without the response's status.
 
 use wasm_bindgen::prelude::*;
 use web_sys::Response;
@@ -12,7 +12,6 @@ const BINDING: &str = "AI";
 
 #[wasm_bindgen]
 extern "C" {
-    /// The binding.
     pub type Ai;
 
     #[wasm_bindgen(method, catch)]
@@ -25,7 +24,6 @@ pub fn binding(env: &Env) -> Option<Ai> {
     (!binding.is_undefined()).then(|| binding.unchecked_into())
 }
 
-/// Asks a model.
 pub async fn run(binding: &Ai, run: Run) -> Result<Response, JsValue> {
     let (input, options) = (js_sys::JSON::parse(&run.input)?, js_sys::JSON::parse(&run.options)?);
     let asked = binding.run(&run.model, &input, &options)?;

@@ -1,4 +1,4 @@
-//! Between the platform's requests and answers and ours.
+//! Converts between the platform's requests and responses and ours.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -14,19 +14,19 @@ use super::{clock, fault};
 use crate::api::{self, Code, Error, MAX_BODY, Query, Reply};
 use crate::web::{POLICY, Page};
 
-/// The header that names a request.
+/// The header with the request's id.
 pub const REQUEST_ID: &str = "x-request-id";
 
-/// Bytes of a body above the limit that are read and thrown away, so that its sender sees the answer and no broken pipe.
+/// Bytes of an oversized body that are read and discarded, so that its sender sees the response and not a broken pipe.
 const DRAINED: usize = 4 * MAX_BODY;
 
-/// The largest body of a refused request that is read, for the same reason, and for how long.
+/// The largest body of a rejected request that is read, for the same reason, and for how long.
 const REFUSED: (usize, Duration) = (256 * 1024, Duration::from_secs(2));
 
-/// How long a body may take to arrive. An object is at work, and billed, as long as it waits for one.
+/// How long a body may take to arrive. An object is active, and billed, while it waits for one.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
-/// Bytes of bodies that one isolate holds at a time. It has 128 MB for all its sessions.
+/// Bytes of bodies one isolate holds at a time. It has 128 MB for all its sessions.
 const BODIES: usize = 4 * MAX_BODY;
 
 thread_local! {
@@ -75,11 +75,11 @@ impl Deref for Body {
     }
 }
 
-/// Headers that pages may send, and read.
+/// Headers pages may send, and read.
 const ALLOWED: &str = "authorization, content-type, idempotency-key, last-event-id, x-request-id";
 const EXPOSED: &str = "location, x-request-id, idempotent-replayed, retry-after, server-timing, allow";
 
-/// A request. `worker::Request` reads more of it than is needed: its `cf` alone takes as long as all else.
+/// A request. `worker::Request` does more than is needed: reading its `cf` alone takes as long as everything else.
 #[derive(Clone)]
 pub struct Request {
     inner: web_sys::Request,
@@ -113,12 +113,11 @@ impl From<web_sys::Request> for Request {
 }
 
 impl Request {
-    /// A header.
     pub fn header(&self, name: &str) -> Option<String> {
         self.headers.get(name).ok().flatten()
     }
 
-    /// The key by which a repetition of the request is known.
+    /// The request's `Idempotency-Key`.
     pub fn key(&self) -> Option<String> {
         self.header("idempotency-key")
     }
@@ -128,13 +127,12 @@ impl Request {
         self.target.split_once('?').map_or(&*self.target, |(path, _)| path)
     }
 
-    /// The query.
     pub fn query(&self) -> Query {
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
         Query(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// The origin of the page that asks. Browsers leave it out of a page's requests to its own host.
+    /// The origin of the page that sent the request. Browsers omit it in a page's requests to its own host.
     pub fn origin(&self) -> Option<String> {
         let own = || {
             let same = self.header("sec-fetch-site").is_some_and(|site| site == "same-origin");
@@ -148,7 +146,7 @@ impl Request {
         self.inner.body()
     }
 
-    /// The body, read no further than the limit.
+    /// The body, up to the limit.
     pub async fn body(&self) -> Result<Body, Error> {
         let (bytes, held) = self.bytes().await?;
         let text =
@@ -164,8 +162,8 @@ impl Request {
         }
     }
 
-    /// Reads what nobody has read of a small body. A connection on which a part was left unread is closed, perhaps while
-    /// its client sends the next request.
+    /// Drains an unread small body. A connection with unread data is closed, perhaps while its client sends the next
+    /// request.
     pub async fn drain(&self) {
         let (most, limit) = REFUSED;
         if self.size().is_some_and(|size| size <= most) && !self.inner.body_used() {
@@ -177,7 +175,7 @@ impl Request {
         }
     }
 
-    /// The body's size, if its sender said.
+    /// The body's declared size, if any.
     fn size(&self) -> Option<usize> {
         self.header("content-length").and_then(|text| text.parse().ok())
     }
@@ -236,7 +234,7 @@ impl Request {
         kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"))
     }
 
-    /// The form, read no further than the limit.
+    /// The form, up to the limit.
     pub async fn form(&self) -> Result<FormData, Error> {
         let (bytes, _held) = self.bytes().await?;
         let read = async {
@@ -250,7 +248,7 @@ impl Request {
         read.await.map(Into::into).map_err(broken)
     }
 
-    /// Refuses bodies that are not JSON.
+    /// Rejects bodies that are not JSON.
     pub fn must_be_json(&self) -> Result<(), Error> {
         let kind = self.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -262,24 +260,23 @@ impl Request {
     }
 }
 
-/// What every answer says of its request. Whoever makes an answer puts it on, so that nobody has to take it apart again.
+/// What every response says about its request. Each response gets it when it is built, so that it need not be rebuilt
+/// later.
 pub struct ResponseContext {
-    /// The request's.
     pub request_id: String,
-    /// The origin of the pages that may read the answer.
+    /// The `Access-Control-Allow-Origin` of the response.
     pub reader: Option<String>,
-    /// When the request came, Unix time in milliseconds.
+    /// When the request arrived, Unix time in milliseconds.
     pub began: u64,
 }
 
 impl ResponseContext {
-    /// Milliseconds since the request came.
+    /// Milliseconds since the request arrived.
     pub fn took(&self) -> u64 {
         clock::millis().saturating_sub(self.began)
     }
 
-    /// An answer's headers: its own, and those of every answer: what it is to, what a browser may make of it, and which
-    /// pages may read it.
+    /// A response's headers: its own, and those of every response: the request's id, browser safety and CORS.
     pub fn headers(&self, own: &[(&str, &str)]) -> worker::Result<Headers> {
         let took = format!("total;dur={}", self.took());
         let mut all = vec![
@@ -305,7 +302,7 @@ impl ResponseContext {
         Ok(Headers(web_sys::Headers::new_with_str_sequence_sequence(&js::object(&all)?)?))
     }
 
-    /// The answer to a browser that asks whether a page may send these headers.
+    /// The response to a CORS preflight request.
     pub fn respond_preflight(&self, wanted: &str) -> Result<Response, Error> {
         let headers = self.headers(&[]).map_err(fault::internal)?;
         if self.reader.is_some() && !wanted.is_empty() {
@@ -316,7 +313,7 @@ impl ResponseContext {
         Ok(Response::builder().with_status(204).with_headers(headers).empty())
     }
 
-    /// An answer of ours as the platform's.
+    /// Converts our response to the platform's.
     pub fn respond(&self, reply: Reply) -> Result<Response, Error> {
         let mut own = vec![("content-type", "application/json"), ("cache-control", "no-store")];
         own.extend(reply.headers.iter().map(|(name, value)| (*name, value.as_str())));
@@ -324,12 +321,11 @@ impl ResponseContext {
         Ok(Response::builder().with_status(reply.status).with_headers(headers).fixed(reply.body.into_bytes()))
     }
 
-    /// JSON that is text already, as the platform's answer.
+    /// The platform's response for JSON that is text already.
     pub fn respond_json(&self, body: String) -> Result<Response, Error> {
         self.respond(Reply { status: 200, headers: Vec::new(), body })
     }
 
-    /// A page.
     pub fn respond_page(&self, page: &Page) -> Result<Response, Error> {
         let own =
             [("content-type", page.kind), ("cache-control", "no-cache"), ("content-security-policy", POLICY)];
@@ -338,12 +334,12 @@ impl ResponseContext {
     }
 }
 
-/// The text of an answer.
+/// The text of a response.
 pub async fn text(answer: &web_sys::Response) -> Result<String, Error> {
     String::from_utf8(js::string(&js_text(answer).await?)).map_err(fault::internal)
 }
 
-/// The text of an answer that is passed on, and not looked at here.
+/// The text of a response that is passed on unread.
 pub async fn js_text(answer: &web_sys::Response) -> Result<js_sys::JsString, Error> {
     let broken = |e: JsValue| fault::internal(js::message(&e));
     let text = JsFuture::from(answer.text().map_err(broken)?).await.map_err(broken)?;

@@ -1,4 +1,4 @@
-//! What the platform gives, in our words: requests, time, randomness, JavaScript values, settings, faults.
+//! The platform in our own terms: requests, time, randomness, JavaScript values, settings, faults.
 
 pub mod ai;
 pub mod clock;

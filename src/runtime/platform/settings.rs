@@ -8,7 +8,7 @@ use worker::Env;
 use crate::api::{Code, Error};
 use crate::config::Config;
 
-/// The deployment's settings, read once: they are the same for all that an isolate ever does.
+/// The deployment's settings, read once: they are constant for the life of an isolate.
 pub fn config(env: &Env) -> Result<Rc<Config>, Error> {
     thread_local! {
         static CONFIG: OnceCell<Rc<Config>> = const { OnceCell::new() };

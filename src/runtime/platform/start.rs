@@ -1,4 +1,4 @@
-//! What is done once, when an isolate starts.
+//! One-time setup when an isolate starts.
 
 use js_sys::{Function, Promise, Reflect};
 use wasm_bindgen::prelude::*;

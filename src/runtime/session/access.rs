@@ -1,5 +1,5 @@
-//! Who may do what with a session, and how often. The worker has checked API keys; a token is checked here, because only the
-//! session knows the key that signed it.
+//! Authorisation: who may do what with a session, and how often. The worker has checked API keys; a token is checked
+//! here, because only the session has the key that signed it.
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ impl Driver {
         Ok(access)
     }
 
-    /// Counts what somebody with a token reads.
+    /// Counts a read by a token holder.
     pub fn count_read(&self, access: &Access, config: &Config) -> Result<(), Error> {
         match access {
             Access::Key => Ok(()),
@@ -41,7 +41,7 @@ impl Driver {
         }
     }
 
-    /// Counts an event, and a message that somebody with a token posts once more: each may cost a model request.
+    /// Counts an event, and a token holder's message once more: each may cost a model request.
     pub fn count_event(&self, access: &Access, is_message: bool, config: &Config) -> Result<(), Error> {
         let now = clock::millis();
         self.change(|live| {
@@ -67,7 +67,7 @@ impl Driver {
         })
     }
 
-    /// `DELETE …/tokens`: revokes all tokens. Streams that were opened with one end.
+    /// `DELETE …/tokens`: revokes all tokens. Streams opened with one end.
     pub fn revoke_tokens(self: &Rc<Self>, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
             self.change(|live| {
@@ -82,7 +82,7 @@ impl Driver {
         })
     }
 
-    /// The tool that a call is of; none if there is no such call.
+    /// The tool of a call; `None` if there is no such call.
     pub fn tool_of(&self, call_id: &str) -> Result<Option<String>, Error> {
         let live = self.live()?;
         let open = live.session.state.open_calls().iter().find(|call| call.call_id.as_str() == call_id);
@@ -96,7 +96,7 @@ impl Driver {
         })
     }
 
-    /// Refuses one reader too many.
+    /// Rejects a reader above the limit.
     pub fn must_have_room(&self) -> Result<(), Error> {
         if self.state.get_websockets().len() < MAX_SUBSCRIBERS {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Why a session's object has to wake up, and when. The platform has one alarm for each object.
+//! When and why a session's object must wake up. The platform has one alarm per object.
 //!
-//! Always true: once [`Agenda::alarm`] has been followed, the alarm goes off no later than the earliest entry; an alarm that is
-//! set is never put off, since to let an early one find nothing to do is cheaper than to write it anew with every step; and
+//! Always true: once [`Agenda::alarm`] has been followed, the alarm fires no later than the earliest entry; a set alarm
+//! is never postponed, since an early one that finds nothing to do is cheaper than rewriting it with every step;
 //! nothing is set for a session that waits without a deadline.
 
 use std::collections::BTreeMap;
@@ -11,29 +11,29 @@ use crate::session::Seconds;
 /// A reason to wake up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
-    /// The session's own: a watchdog, a retry, a deadline, the end of its life.
+    /// The session's own timers: watchdog, retry, deadline, expiry.
     Session,
-    /// Answers that are kept for their keys have to be deleted. That can wait until the session is at rest.
+    /// Kept responses must be deleted. That can wait until the session is idle.
     Sweep,
-    /// The directory may not have heard of the session's last change.
+    /// The directory may have missed the session's last change.
     Listing,
-    /// A copy of another session may have been left unfinished.
+    /// A fork may have been left unfinished.
     Copy,
-    /// What the last alarm was to do has failed.
+    /// The last alarm's work failed.
     Failure,
 }
 
-/// All reasons to wake up that this instance of the object knows of.
+/// All reasons to wake up known to this instance.
 #[derive(Debug, Default)]
 pub struct Agenda {
     entries: BTreeMap<Wake, Seconds>,
     is_idle: bool,
-    /// When the platform's alarm goes off.
+    /// When the platform's alarm fires.
     alarm: Option<Seconds>,
 }
 
 impl Agenda {
-    /// Takes note of an alarm that an earlier instance may have set.
+    /// Records an alarm an earlier instance may have set.
     pub fn found(&mut self, alarm: Option<Seconds>) {
         self.alarm = self.alarm.or(alarm);
     }
@@ -43,7 +43,7 @@ impl Agenda {
         self.alarm.is_some()
     }
 
-    /// Enters when to wake up for a reason; `None` if that is not needed.
+    /// Enters when to wake up for a reason; `None` removes it.
     pub fn enter(&mut self, wake: Wake, at: Option<Seconds>) {
         match at {
             Some(at) => drop(self.entries.insert(wake, at)),
@@ -51,13 +51,13 @@ impl Agenda {
         }
     }
 
-    /// Enters what the session itself needs, and whether it is at rest.
+    /// Enters the session's own timer, and whether it is idle.
     pub fn session(&mut self, due: Option<Seconds>, is_idle: bool) {
         self.is_idle = is_idle;
         self.enter(Wake::Session, due);
     }
 
-    /// The time for which the platform's alarm has to be set now; `None` if it is set early enough, or not needed.
+    /// The time to set the platform's alarm to now; `None` if it is set early enough, or not needed.
     pub fn alarm(&mut self, now: Seconds) -> Option<Seconds> {
         let counts = |wake: &Wake| self.is_idle || *wake != Wake::Sweep;
         let due = self.entries.iter().filter(|(wake, _)| counts(wake)).map(|(_, at)| *at).min()?.max(now);
@@ -68,12 +68,12 @@ impl Agenda {
         self.alarm
     }
 
-    /// The alarm could not be set.
+    /// Setting the alarm failed.
     pub fn not_set(&mut self) {
         self.alarm = None;
     }
 
-    /// The alarm went off. Whoever handles it looks after every reason, and enters those anew that are still to come.
+    /// The alarm fired. Its handler checks every reason, and re-enters those still to come.
     pub fn went_off(&mut self) {
         *self = Self { is_idle: self.is_idle, ..Self::default() };
     }

@@ -1,4 +1,4 @@
-//! The object's alarm: it is set here alone, for what is on the [`Agenda`](super::agenda::Agenda), and handled here.
+//! The object's alarm: set only here, for what is on the [`Agenda`](super::agenda::Agenda), and handled here.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::runtime::storage::store::Stored;
 use crate::runtime::wire::{Object, Purpose};
 use crate::session::{Alarm, Input, Phase, Seconds, Session};
 
-/// How often a copy is looked after, in seconds.
+/// How often a fork in progress is checked, in seconds.
 const COPY_SECONDS: u64 = 60;
 
 impl Driver {
-    /// Sees to it that the object wakes up for a reason.
+    /// Wakes the object for a reason.
     pub fn wake(self: &Rc<Self>, wake: Wake, at: Seconds) {
         self.agenda.borrow_mut().enter(wake, Some(at));
         self.set_alarm();
     }
 
-    /// Enters what the session itself needs. The alarm is not set yet.
+    /// Enters the session's own timer, without setting the alarm yet.
     pub fn enter_session(&self, session: &Session, due: Option<Alarm>) {
         let is_idle = matches!(session.state.phase, Phase::Idle);
         self.agenda.borrow_mut().session(due.map(|alarm| alarm.at()), is_idle);
     }
 
-    /// Sets the platform's alarm if what is on the agenda needs that.
+    /// Sets the platform's alarm if the agenda needs it.
     pub fn set_alarm(self: &Rc<Self>) {
         let now = clock::now();
         let Some(due) = self.agenda.borrow_mut().alarm(now) else { return };
@@ -53,7 +53,7 @@ impl Driver {
         });
     }
 
-    /// The alarm went off. Never fails: the platform would try a few times within minutes, and then never again.
+    /// The alarm fired. Never fails: the platform would retry a few times within minutes, and then never again.
     pub async fn alarm(self: &Rc<Self>) {
         self.agenda.borrow_mut().went_off();
         if let Err(error) = self.went_off().await {
@@ -62,7 +62,7 @@ impl Driver {
         }
     }
 
-    /// Does what was due. What is still to come is set last.
+    /// Does what is due. The next alarm is set last.
     async fn went_off(self: &Rc<Self>) -> Result<(), Error> {
         if self.live().is_err() {
             let Some(Stored { id, .. }) = self.store.load()? else { return self.abandoned().await };
@@ -84,8 +84,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks this object itself while the model answers. Neither a request that waits for a model nor an alarm keeps an object
-    /// in memory: `workerd` puts it out 70 to 140 seconds after the last request (workerd#7301), and cuts the answer off.
+    /// Sends this object requests while a model responds. Neither a pending fetch nor an alarm keeps an object in
+    /// memory: `workerd` evicts it 70 to 140 seconds after the last request (workerd#7301), which cuts the response
+    /// off.
     fn stay_awake(&self) {
         let Ok(live) = self.live() else { return };
         if live.request.is_some() {
@@ -94,12 +95,12 @@ impl Driver {
         }
     }
 
-    /// Sees to it that a copy which is never finished is erased.
+    /// Makes sure that a fork which is never finished gets erased.
     pub fn look_after_copy(self: &Rc<Self>) {
         self.wake(Wake::Copy, clock::now().after(COPY_SECONDS));
     }
 
-    /// Storage without a session: a copy that was never finished.
+    /// Erases storage without a session: a fork that was never finished.
     async fn abandoned(self: &Rc<Self>) -> Result<(), Error> {
         if self.copying.get() {
             self.look_after_copy();

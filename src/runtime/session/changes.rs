@@ -1,4 +1,4 @@
-//! What clients change, once per idempotency key.
+//! Client requests that change the session, once per idempotency key.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::runtime::platform::{clock, settings};
 use crate::session::Input;
 
 impl Driver {
-    /// Takes what a client wants, once: under a key that was used before the first answer is given again.
+    /// Performs a request once: a key that was used before returns the original response.
     pub fn take(self: &Rc<Self>, input: Input, keys: &[Key]) -> Result<Reply, Error> {
         self.once(keys, || {
             let cursor = {
@@ -43,17 +43,17 @@ impl Driver {
         })
     }
 
-    /// The session as it is now, for an answer that was too large to keep.
+    /// The current session, for a response that was too large to keep.
     pub(super) fn snapshot_text(&self) -> Result<String, Error> {
         Ok(self.snapshot(&SnapshotQuery::default())?.body)
     }
 
-    /// Refuses settings of a turn that the session's provider does not support.
+    /// Rejects sampling settings the session's provider does not support.
     pub fn check(&self, turn: &Sampling) -> Result<(), Error> {
         settings::config(&self.env)?.check(&self.live()?.info, turn)
     }
 
-    /// Acts, unless that was done under one of the keys already.
+    /// Runs `act`, unless one of the keys was used before.
     pub fn once(
         self: &Rc<Self>,
         keys: &[Key],

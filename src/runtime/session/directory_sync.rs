@@ -1,8 +1,8 @@
-//! The session's side of the directory: what lists show of it follows what it does, a moment later.
+//! Keeps the directory in sync: lists show what a session does, a moment later.
 //!
-//! Always true: until the directory has heard of a change, an alarm is set, which tells it again. Nothing has to be written
-//! down for that: an instance that does not know what was heard tells it once more, and the directory knows the version.
-//! No step waits for it.
+//! Always true: until the directory has acknowledged a change, an alarm is set that sends it again. Nothing is stored
+//! for that: an instance that does not know what was acknowledged sends its summary once more, and the directory
+//! compares versions. No step waits for it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::runtime::platform::{clock, http};
 use crate::runtime::wire::{Object, Purpose};
 use crate::session::{SessionId, SessionStatus};
 
-/// A turn that is over sooner is not listed as running.
+/// A turn shorter than this is never listed as running.
 const RUNNING_DELAY: u64 = 2000;
-/// The least time, in milliseconds, from one telling to the next. A tenant's sessions share one directory: it must not be
-/// asked as often as they are.
+/// The least time between two updates, in milliseconds. All sessions of a tenant share one directory, which must not
+/// get a request for each of theirs.
 const INTERVAL: u64 = 1000;
-/// How soon a summary that did not arrive is told again, in seconds.
+/// How soon a lost summary is sent again, in seconds.
 pub const AGAIN: u64 = 30;
 
 impl Driver {
-    /// Sees to it that the directory hears of what changed.
+    /// Schedules an update of the directory.
     pub fn schedule_sync(self: &Rc<Self>, live: &mut Live) {
         let rests = live.session.state.status() != SessionStatus::Running;
         let paced = live.listing.told_at.saturating_add(INTERVAL);
         self.schedule_sync_at(live, if rests { paced } else { clock::millis().saturating_add(RUNNING_DELAY) });
     }
 
-    /// The same, at a time of its own.
+    /// The same, at a given time.
     pub fn schedule_sync_at(self: &Rc<Self>, live: &mut Live, due: u64) {
         let now = clock::millis();
         let due = due.max(now);
@@ -55,12 +55,12 @@ impl Driver {
         });
     }
 
-    /// Sees to it that the directory is told by alarm, whatever happens until then.
+    /// Makes sure that an alarm updates the directory, whatever happens until then.
     pub fn tell_again(self: &Rc<Self>) {
         self.wake(Wake::Listing, clock::now().after(AGAIN));
     }
 
-    /// Tells the directory. Whether it heard.
+    /// Sends the summary. Returns whether it arrived.
     pub async fn sync(self: &Rc<Self>, agent: Option<Agent>) -> bool {
         let Some((told, version)) = self.pending_update(agent) else { return true };
         let answer = self.send(&told).await;
@@ -84,7 +84,7 @@ impl Driver {
         }
     }
 
-    /// What the directory does not know yet, and its version. From here on it is being told.
+    /// The update the directory lacks, and its version. From here on it counts as being sent.
     fn pending_update(&self, agent: Option<Agent>) -> Option<(SummaryUpdate, u64)> {
         let mut slot = self.live.borrow_mut();
         let live = slot.as_mut()?;
@@ -106,8 +106,8 @@ impl Driver {
         if answer.status() == 200 { Ok(()) } else { Err(Error::relayed(answer.status(), "")) }
     }
 
-    /// By alarm: tells what may not have been heard. That the session is listed is remembered, so that it can never be
-    /// listed anew once it was deleted.
+    /// By alarm: sends what may not have arrived. That the session is listed is stored, so that it can never be listed
+    /// anew once it was deleted.
     pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
         if self.live.borrow().as_ref().is_some_and(|live| live.listing.telling) {
             self.tell_again(); // what is being told may be lost, and this alarm is used up
@@ -123,7 +123,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the session from the list. An answer that the directory keeps outlives the session.
+    /// Removes the session from the list. A response kept by the directory outlives the session.
     pub async fn unlist(&self, id: &SessionId, info: &SessionInfo, keys: &[Key]) -> Result<(), Error> {
         let ask = Purpose::Unlist { session: id.clone(), keyed: info.keyed };
         let mut directory = Object::directory(&self.env, &info.tenant, ask);
@@ -135,7 +135,7 @@ impl Driver {
         Err(Error::relayed(answer.status(), ""))
     }
 
-    /// What was answered when the session was deleted under this very key.
+    /// The response given when the session was deleted under this key.
     pub async fn replayed_delete(&self, id: &SessionId, tenant: &Tenant, key: &str) -> Result<Reply, Error> {
         let mut directory = Object::directory(&self.env, tenant, Purpose::Deleted(id.clone()));
         directory.about.key = Some(key.to_string());
@@ -147,7 +147,7 @@ impl Driver {
         Ok(Reply { status: 200, headers: Vec::new(), body }.with("idempotent-replayed", "true"))
     }
 
-    /// Whether a session of that id, which follows from a key, was deleted lately.
+    /// Whether a session with that id, derived from a key, was deleted recently.
     pub async fn was_deleted(&self, id: &SessionId, tenant: &Tenant) -> Result<bool, Error> {
         let answer = Object::directory(&self.env, tenant, Purpose::WasDeleted(id.clone())).get().await?;
         match answer.status() {

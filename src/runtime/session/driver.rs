@@ -1,5 +1,5 @@
-//! The driver of one session: its storage, its sockets, its alarm, and the session itself while it is in memory. What it does
-//! is in the files beside this one.
+//! The driver of one session: its storage, sockets and alarm, and the session itself while it is in memory. Its methods
+//! are in the files beside this one.
 
 use std::cell::{Cell, Ref, RefCell};
 
@@ -21,24 +21,23 @@ pub struct Driver {
     pub state: State,
     /// The deployment's settings, as the platform has them.
     pub env: Env,
-    /// The storage.
     pub store: Store,
     /// The session, once it has been loaded.
     pub live: RefCell<Option<Live>>,
-    /// When and why the object has to wake up. The alarm of an earlier instance is read when the session is loaded.
+    /// When and why the object must wake up. The alarm of an earlier instance is read when the session is loaded.
     pub agenda: RefCell<Agenda>,
-    /// Whether another session's log is being copied into this one.
+    /// Whether a fork is copying another session's log into this one.
     pub copying: Cell<bool>,
 }
 
 impl Driver {
-    /// For the object with that state. Reads nothing yet.
+    /// The driver of an object. Reads nothing yet.
     pub fn new(state: State, env: Env) -> Self {
         let store = Store::new(Sql::new(state.storage()));
         Self { state, env, store, live: RefCell::default(), agenda: RefCell::default(), copying: Cell::default() }
     }
 
-    /// Loads the session if this instance has not yet. Reads only: whoever asks has not been checked.
+    /// Loads the session if this instance has not yet. Only reads: the caller has not been checked.
     pub async fn load(&self, id: &SessionId) -> Result<(), Error> {
         if self.live.borrow().is_some() {
             return Ok(());
@@ -69,7 +68,7 @@ impl Driver {
         Ref::filter_map(self.live.borrow(), Option::as_ref).map_err(|_| Error::deleted())
     }
 
-    /// Changes the session in memory. A panic in `change` leaves none behind, so that it is read again and not used half
+    /// Changes the session in memory. A panic in `change` drops it, so that it is loaded again and not used half
     /// changed.
     pub fn change<R>(&self, change: impl FnOnce(&mut Live) -> Result<R, Error>) -> Result<R, Error> {
         let mut live = self.live.take().ok_or_else(Error::deleted)?;
@@ -78,18 +77,18 @@ impl Driver {
         changed
     }
 
-    /// Goes on with something while the object answers. Boxed, so that the platform's glue is made once and not for each.
+    /// Continues a task after the response. Boxed, so that the platform's glue is compiled once and not per task.
     pub fn later(&self, work: impl Future<Output = ()> + 'static) {
         let work: LocalBoxFuture<'static, ()> = Box::pin(work);
         self.state.wait_until(work);
     }
 
-    /// Whether the session's time is over.
+    /// Whether the session has expired.
     pub fn is_over(&self) -> bool {
         self.live.borrow().as_ref().is_some_and(|live| live.session.is_over(clock::now()))
     }
 
-    /// Whether `at` names the model request that the session waits for.
+    /// Whether `at` is the current model request.
     pub fn with_request<R>(&self, at: Seq, f: impl FnOnce(&Live, &OpenRequest) -> R) -> Option<R> {
         let slot = self.live.borrow();
         let live = slot.as_ref()?;
@@ -98,7 +97,7 @@ impl Driver {
         live.request.as_ref().filter(|_| current).map(|request| f(live, request))
     }
 
-    /// The model request of that place is over, whether its answer is complete or was given up.
+    /// The model request `at` has ended: its response is complete, or it was given up.
     pub fn request_is_over(&self, at: Seq) {
         if let Some(live) = self.live.borrow_mut().as_mut() {
             live.request.take_if(|request| request.at == at);

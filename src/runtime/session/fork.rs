@@ -1,7 +1,7 @@
-//! `POST …/fork`: the copy's object reads the log of the original, page by page, and makes it its own.
+//! `POST …/fork`: the fork's object reads the original's log, page by page, and stores it as its own.
 //!
-//! Always true: the copy is no session before it is whole; what an unfinished copy leaves behind is erased by alarm; the
-//! original does not notice. What is written to the log of the original after the copy has begun is not part of it.
+//! Always true: a fork is not a session before it is complete; an alarm erases what an unfinished one leaves behind;
+//! the original is unaffected. Records appended to the original after the fork has begun are not part of it.
 
 use std::rc::Rc;
 
@@ -15,17 +15,17 @@ use crate::runtime::platform::{clock, http};
 use crate::runtime::wire::{LogQuery, Object, Purpose};
 use crate::session::{Entry, Input, Log, Record, Seq, SessionId, State};
 
-/// The most that one page holds, in bytes. One record may go beyond it.
+/// The limit of one page, in bytes. A single record may exceed it.
 const PAGE: usize = 4 * 1024 * 1024;
 
-/// A part of a log.
+/// A page of a log.
 #[derive(Serialize, Deserialize)]
 struct Page {
     info: SessionInfo,
     records: Vec<Copied>,
-    /// The last place that belongs to the copy.
+    /// The last place of the fork.
     until: Seq,
-    /// Where the next page begins, if there is one.
+    /// Where the next page starts, if there is one.
     next: Option<Seq>,
 }
 
@@ -83,7 +83,7 @@ impl Driver {
         Ok(Reply { status: 200, headers: Vec::new(), body: serde_json::to_string(&page).map_err(internal)? })
     }
 
-    /// Makes this object's session a copy of `source`.
+    /// Makes this object's session a fork of `source`.
     pub async fn fork(
         self: &Rc<Self>,
         id: SessionId,

@@ -1,4 +1,4 @@
-//! How a session comes into being, and how it ends.
+//! Creation and deletion of a session.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::runtime::wire::END;
 use crate::session::{Context, Input, Session, SessionId};
 
 impl Driver {
-    /// Makes the session. `agent` came with it, and may be had by others.
+    /// Creates the session. `agent` came inline, and other sessions may use it by id.
     pub async fn create(
         self: &Rc<Self>,
         id: SessionId,
@@ -30,7 +30,7 @@ impl Driver {
         Ok(made)
     }
 
-    /// Makes the session from a state whose records are stored, and a first input.
+    /// Creates the session from a state whose records are stored, and a first input.
     pub fn begin(
         self: &Rc<Self>,
         id: SessionId,
@@ -53,14 +53,14 @@ impl Driver {
         Ok(())
     }
 
-    /// The answer to whoever made the session.
+    /// The response to a creation request.
     pub fn creation_reply(self: &Rc<Self>, keys: &[Key]) -> Result<Reply, Error> {
         let reply = Reply { status: 201, ..self.snapshot(&SnapshotQuery::default())? };
         self.remember(keys, &reply)?;
         Ok(reply)
     }
 
-    /// The answer that an earlier request to make this session got. Nothing is awaited after it has found that there was none.
+    /// The response to an earlier request to create this session. After finding none, nothing is awaited.
     pub async fn earlier_creation(
         self: &Rc<Self>,
         id: &SessionId,
@@ -87,7 +87,7 @@ impl Driver {
         first.replay(|| self.snapshot_text()).map(Some)
     }
 
-    /// `DELETE /v1/sessions/{id}`. First from the list, so that it never shows a session that is no more.
+    /// `DELETE /v1/sessions/{id}`. The list comes first, so that it never shows a session that no longer exists.
     pub async fn delete(&self, keys: &[Key]) -> Result<Reply, Error> {
         let found = self.live.borrow().as_ref().map(|live| (live.session.id.clone(), live.info.clone()));
         let (id, info) = found.ok_or_else(Error::deleted)?;

@@ -1,4 +1,4 @@
-//! A session in memory, and what goes with it that is not stored.
+//! A session in memory, with the state that is not stored.
 
 use super::request::OpenRequest;
 use crate::api::{Bucket, SessionInfo};
@@ -7,23 +7,21 @@ use crate::session::Session;
 
 /// A session in memory.
 pub struct Live {
-    /// The machine.
     pub session: Session,
-    /// What seldom changes.
     pub info: SessionInfo,
     /// What the directory knows of it.
     pub listing: DirectorySync,
-    /// How often it was sent events.
+    /// Rate of events posted to it.
     pub events: Bucket,
-    /// How often holders of tokens posted messages.
+    /// Rate of messages from token holders.
     pub token_messages: Bucket,
-    /// How often holders of tokens read.
+    /// Rate of reads by token holders.
     pub token_reads: Bucket,
-    /// Whether this instance has gone on with what a dead one left behind.
+    /// Whether this instance has continued what a dead one left behind.
     pub(super) resumed: bool,
-    /// The model request that runs, by the place that asked for it.
+    /// The running model request, by its place.
     pub request: Option<OpenRequest>,
-    /// What its subscribers have been shown.
+    /// What its subscribers have been sent.
     pub published: Published,
 }
 
@@ -46,17 +44,17 @@ impl Live {
 /// What the directory knows of the session.
 #[derive(Default)]
 pub struct DirectorySync {
-    /// The version that this instance knows it to have.
+    /// The last version this instance knows the directory to have.
     pub(super) told: Option<u64>,
-    /// Whether storage says that it has ever had one.
+    /// Whether storage says that the directory has ever listed the session.
     pub known: bool,
-    /// When it was told last.
+    /// When a summary was last sent.
     pub(super) told_at: u64,
-    /// Whether it is being told.
+    /// Whether a summary is being sent.
     pub(super) telling: bool,
-    /// When it will be told next.
+    /// When the next summary will be sent.
     pub(super) due: Option<u64>,
-    /// Whether what the session has used was used by the one that it is a copy of.
+    /// Whether its usage is inherited from the session it forks.
     pub inherits: bool,
 }
 
@@ -67,15 +65,15 @@ impl DirectorySync {
     }
 }
 
-/// How far publication has come.
+/// The progress of publication.
 pub struct Published {
     /// Bytes of events since the last checkpoint of the open items.
     pub(super) unsaved: usize,
     /// When that was written, Unix time in milliseconds.
     pub(super) saved_at: u64,
-    /// When something was sent last, Unix time in milliseconds.
+    /// When something was last sent, Unix time in milliseconds.
     pub(super) at: u64,
-    /// Whether deltas have gathered that will be sent in a moment.
+    /// Whether coalesced deltas will be sent in a moment.
     pub(super) flush_is_due: bool,
 }
 

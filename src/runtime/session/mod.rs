@@ -1,4 +1,4 @@
-//! The session's object: takes inputs, performs effects, runs the model request.
+//! The session's object: takes inputs, performs effects, runs model requests.
 
 pub mod access;
 pub mod agenda;

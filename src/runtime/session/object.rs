@@ -1,9 +1,9 @@
-//! The session's object: one per session. Owns its storage, its sockets, its alarm and its model request.
+//! The session's object: one per session. Owns its storage, sockets, alarm and model request.
 //!
-//! Always true: what has been answered or sent is durable, because records, state row and frames leave in one block
-//! without an await, which the platform's output gate holds back until the write is safe; an object that wakes reads a
-//! few small rows and never the transcript; a session that does not exist gets no storage; nothing is done for a client,
-//! and no body is read, before its credentials have been checked.
+//! Always true: whatever a client has been told is durable, because records, state row and frames leave in one block
+//! without an await, which the platform's output gate holds back until the write is safe; a waking object reads a few
+//! small rows and never the transcript; a session that does not exist has no storage; nothing is done for a client, and
+//! no body is read, before its credentials have been checked.
 
 use std::rc::Rc;
 
@@ -22,7 +22,6 @@ use crate::runtime::wire::NewSession;
 use crate::runtime::wire::{CallContext, Caller, Purpose};
 use crate::session::{CallId, Input, ItemId, SessionId};
 
-/// The object.
 #[durable_object]
 pub struct Session {
     driver: Rc<Driver>,
@@ -107,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Answers a client. The credentials are checked before anything is done or read for it.
+    /// Handles a client's request. The credentials are checked before anything is done or read for it.
     async fn client(
         &self,
         req: &Request,
@@ -165,7 +164,7 @@ impl Session {
         driver.take(command.input, &keys)
     }
 
-    /// What is neither an event nor the stream.
+    /// Everything but events and the stream.
     async fn other(
         &self,
         route: Route,
@@ -242,8 +241,8 @@ impl Session {
         self.driver.create(id.clone(), info, seeds, inline, &keys).await
     }
 
-    /// Attaches a subscriber after `cursor`, or answers a page if it has missed much. No await: nothing can come between
-    /// what is read here and what is sent later.
+    /// Attaches a subscriber after `cursor`, or returns a page if it has missed much. No await: nothing can come
+    /// between what is read here and what is sent later.
     fn subscribe(&self, cursor: Option<&str>) -> Result<Response, Error> {
         self.driver.must_have_room()?;
         let batch = self.driver.catch_up(cursor)?;

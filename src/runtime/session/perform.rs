@@ -11,7 +11,7 @@ use crate::runtime::platform::clock;
 use crate::session::{Ack, Context, Input, Rejected, Task, TaskId};
 
 impl Driver {
-    /// Goes on with what a dead instance left behind, once.
+    /// Continues what a dead instance left behind, once.
     pub fn resume(self: &Rc<Self>) -> Result<(), Error> {
         if !self.change(|live| Ok(std::mem::replace(&mut live.resumed, true)))? {
             self.perform(Input::Recover)?;
@@ -19,8 +19,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes an input and performs what comes of it. A session that could not be read or written is forgotten, since its step
-    /// may have gone half-way, and its readers are cut off, since they may miss what was stored: both begin again from storage.
+    /// Takes an input and performs its effects. A session that could not be read or written is dropped from memory,
+    /// since its step may be half done, and its readers are disconnected, since they may miss what was stored: both
+    /// start again from storage.
     pub fn perform(self: &Rc<Self>, input: Input) -> Result<Ack, Error> {
         let mut live = self.live.take().ok_or_else(Error::deleted)?;
         let failed = match self.step(&mut live, input) {

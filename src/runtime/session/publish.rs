@@ -1,6 +1,6 @@
-//! What the subscribers of a session are sent: everything that is appended, and open text as it grows.
+//! Sends subscribers everything that is appended, and open text as it grows.
 //!
-//! Always true: what a subscriber has been sent is durable or part of an open item, and each subscriber gets the same text.
+//! Always true: what a subscriber was sent is durable or part of an open item, and all subscribers get the same text.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::runtime::platform::{clock, settings};
 use crate::session::{Cursor, Effects, Entry, Outcome, Record, ResponseId, Session, SessionId, Unreadable};
 use crate::sse;
 
-/// Deltas of less than this are sent together, the first of an item aside.
+/// Deltas smaller than this are coalesced, except for the first of an item.
 const COALESCE: Duration = Duration::from_millis(25);
-/// Text that a crash may cost: a checkpoint is due after so much of it, or after an eighth of what there is. It holds all of
-/// that, so that a fixed distance would write a long text thousands of times…
+/// Text a crash may lose: a checkpoint is due after this much of it, or after an eighth of the current size. It
+/// contains all the text, so a fixed distance would write a long text thousands of times…
 const CHECKPOINT_BYTES: usize = 16 * 1024;
-/// … or so long, in milliseconds.
+/// … or after this long, in milliseconds.
 const CHECKPOINT_MILLIS: u64 = 2000;
 
 #[wasm_bindgen]
 extern "C" {
-    /// A subscriber's socket. It takes a text that crossed to JavaScript once for all of them.
+    /// A subscriber's socket. It accepts a text that crossed to JavaScript once for all of them.
     type Subscriber;
 
     #[wasm_bindgen(method, catch)]
@@ -57,8 +57,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends to all subscribers what there is to show now, encoded once. What was appended is durable by now, so a failure
-    /// here must not undo it: the subscribers are cut off instead, and find it in the log when they resume.
+    /// Sends what there is to show to all subscribers, encoded once. Appended records are durable by now, so a failure
+    /// here must not undo them: the subscribers are disconnected instead, and find them in the log when they resume.
     fn publish(&self, live: &mut Live, appended: &[Record]) {
         let events = match api::publish(&mut live.session, appended, &self.store) {
             Ok(events) => events,
@@ -83,14 +83,14 @@ impl Driver {
         }
     }
 
-    /// Cuts the subscribers off. The worker dials again, for those who still may, from the cursor that each of them has.
+    /// Disconnects the subscribers. The worker redials, for those still allowed, from the cursor each of them has.
     pub fn close_sockets(&self, why: &str) {
         for socket in self.state.get_websockets() {
             drop(socket.close(Some(1012), Some(why)));
         }
     }
 
-    /// Lets deltas gather that come faster than readers can tell apart.
+    /// Coalesces deltas that arrive faster than readers can tell apart.
     fn flush_soon(self: &Rc<Self>, live: &mut Live) {
         if std::mem::replace(&mut live.published.flush_is_due, true) {
             return;
@@ -102,7 +102,8 @@ impl Driver {
         });
     }
 
-    /// Sends what has gathered. Also before anybody reads the stream: a replay ends where the live events go on.
+    /// Sends coalesced deltas. Also called before anybody reads the stream: a replay ends where the live events
+    /// continue.
     pub fn flush(&self) {
         let Some(mut live) = self.live.take() else { return };
         if std::mem::take(&mut live.published.flush_is_due) {
@@ -111,7 +112,7 @@ impl Driver {
         self.live.replace(Some(live));
     }
 
-    /// Writes a checkpoint of the open items when enough has been written since the last one.
+    /// Writes a checkpoint of the open items when enough text has arrived since the last one.
     fn save_open(&self, live: &mut Live, events: &[Event]) -> Result<(), Unreadable> {
         if live.session.open_items().is_empty() {
             live.published.unsaved = 0;
@@ -129,14 +130,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes a subscriber on and sends it its first frames.
+    /// Attaches a subscriber and sends it its first frames.
     pub fn attach(&self, socket: &WebSocket, first: &str) -> worker::Result<()> {
         self.state.accept_web_socket(socket);
         socket.send_with_str(first)
     }
 }
 
-/// One line per turn, without content.
+/// Logs one line per turn, without content.
 fn log_turn(session: &SessionId, turn: &ResponseId, outcome: &Outcome, rows_written: u32) {
     let code = match outcome {
         Outcome::Completed | Outcome::Cancelled => None,

@@ -1,4 +1,4 @@
-//! What clients read of a session: nothing here changes it.
+//! Reads for clients: nothing here changes the session.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::session::{
 };
 use crate::sse;
 
-/// The most that a subscriber is sent when it attaches, in bytes; what it missed beyond that comes in pages.
+/// The limit of what a subscriber is sent when it attaches, in bytes; anything it missed beyond that comes in pages.
 const PAGE: usize = 256 * 1024;
-/// The most that a page of items holds, in bytes of their bodies.
+/// The limit of a page of items, in bytes of their bodies.
 const ITEMS_PAGE: usize = 4 * 1024 * 1024;
-/// The most that a page of events holds, in bytes.
+/// The limit of a page of events, in bytes.
 const EVENTS_PAGE: usize = 4 * 1024 * 1024;
 
 /// Frames for one subscriber.
@@ -78,12 +78,12 @@ impl Driver {
         })
     }
 
-    /// `GET …/agent`. The holder of a token, a page for example, is not shown the instructions.
+    /// `GET …/agent`. Token holders, such as pages, do not see the instructions.
     pub fn agent(&self, access: &Access) -> Result<Reply, Error> {
         self.read(|live| Ok(Reply::json(200, &api::agent_view(&live.info, access))))
     }
 
-    /// What a subscriber has to be sent first.
+    /// The first frames of a subscriber.
     pub fn catch_up(&self, cursor: Option<&str>) -> Result<Batch, Error> {
         self.flush();
         self.read(|live| {
@@ -101,7 +101,7 @@ impl Driver {
         f(&*self.live()?)
     }
 
-    /// A page of items with their status, in the order asked for, and whether there are more.
+    /// A page of items with their status, in the requested order, and whether there are more.
     fn page(&self, live: &Live, query: &ItemsQuery) -> Result<(Vec<(Item, Status)>, bool), Error> {
         let place = |id: &Option<String>, name| id.as_ref().map(|id| self.place(live, id, name)).transpose();
         let (after, before) = (place(&query.after, "after")?, place(&query.before, "before")?);
@@ -119,7 +119,7 @@ impl Driver {
         Ok((page.items, page.more))
     }
 
-    /// Where an item is.
+    /// The position of an item.
     fn place(&self, live: &Live, id: &str, param: &str) -> Result<Place, Error> {
         let mut queue = live.session.state.queue.iter();
         if let Some(n) = queue.position(|waiting| waiting.item_id.as_str() == id) {
@@ -164,7 +164,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Those of the calls on a page that no client answered.
+    /// The calls on a page that no client resolved.
     fn cancelled(&self, page: &[(Seq, Item)]) -> Result<Vec<CallId>, Unreadable> {
         let outputs = page.iter().filter_map(|(_, item)| match &item.kind {
             Kind::FunctionCallOutput { call_id } => Some((call_id, item.status)),
@@ -185,7 +185,7 @@ impl Driver {
         Ok(cancelled)
     }
 
-    /// Adds messages that wait until the page is full.
+    /// Adds queued messages until the page is full.
     fn queued(&self, live: &Live, range: &Range, page: &mut ItemsPage) -> Result<(), Error> {
         let mut waiting: Vec<_> = live.session.state.queue.iter().enumerate().collect();
         if range.descending {
@@ -204,15 +204,14 @@ impl Driver {
     }
 }
 
-/// A page of items that is being read.
+/// A page of items under construction.
 struct ItemsPage {
     items: Vec<(Item, Status)>,
     room: Room,
-    /// Whether something did not fit any more.
+    /// Whether something did not fit.
     more: bool,
 }
 
-/// What still fits.
 #[derive(Clone, Copy)]
 struct Room {
     items: usize,
@@ -220,7 +219,7 @@ struct Room {
 }
 
 impl ItemsPage {
-    /// Takes the room that the next item needs. The first one always fits.
+    /// Reserves room for the next item. The first one always fits.
     fn admits(&mut self, item: &Item) -> bool {
         let size = item.body.len() + 256;
         let first = self.room.bytes == ITEMS_PAGE;
@@ -233,7 +232,7 @@ impl ItemsPage {
     }
 }
 
-/// An item's status as clients see it: a call's depends on what became of it.
+/// An item's status as clients see it: a call's depends on its output.
 fn status(item: &Item, live: &Live, cancelled: &[CallId]) -> Status {
     match &item.kind {
         Kind::FunctionCall { call_id, .. } => {
@@ -248,7 +247,7 @@ fn status(item: &Item, live: &Live, cancelled: &[CallId]) -> Status {
     }
 }
 
-/// The items that a page may hold: those between two places, which themselves are outside.
+/// The items a page may hold: those between two places, both exclusive.
 struct Range {
     low: Option<Place>,
     high: Option<Place>,
@@ -261,21 +260,21 @@ impl Range {
     }
 }
 
-/// Where an item is: in the log, or in the queue behind it.
+/// The position of an item: in the log, or in the queue behind it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Log(Seq),
     Queue(usize),
 }
 
-/// The position that a client names.
+/// The position a client names.
 fn position(session: &Session, cursor: &str) -> Result<Cursor, Malformed> {
     let cursor = Cursor::parse(cursor, &session.id)?;
     if cursor > session.cursor() { Err(Malformed::Future) } else { Ok(cursor) }
 }
 
-/// The first frames of a subscriber without a cursor. The last one brings the position, so that it can resume at once. A
-/// status at rest must not look like an event of the log, so its position follows in a frame of its own.
+/// The first frames of a subscriber without a cursor. The last one carries the position, so that it can resume at once.
+/// An idle status must not look like an event of the log, so its position follows in a frame of its own.
 fn greeting(session: &Session, log: &Store) -> Result<String, Unreadable> {
     let cursor = session.cursor().text(&session.id);
     let mut text = format!("{cursor}\n");

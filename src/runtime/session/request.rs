@@ -1,6 +1,6 @@
-//! An open model request. Always true: one that nobody waits for any more is aborted at the provider, so that it costs no more
-//! tokens and does not keep the object in memory, unless its answer was read to the end, so that its connection can be used
-//! again.
+//! A model request in flight. Always true: a request whose result nobody needs is aborted at the provider, so that it
+//! costs no more tokens and does not keep the object in memory, unless its response was read to the end, which leaves a
+//! reusable connection.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,18 +9,18 @@ use worker::{AbortController, AbortSignal};
 
 use crate::session::Seq;
 
-/// The request. Aborted when it is dropped, whatever the reason: a time-out, a failure, an interrupt, a session that was
+/// The request. Aborted when dropped, whatever the reason: a time-out, a failure, an interrupt, a session that was
 /// deleted or could not be stored.
 pub struct OpenRequest {
-    /// The place that asked for it (`Sample::at`).
+    /// The place that started it (`Sample::at`).
     pub at: Seq,
     controller: Option<AbortController>,
     ended: Rc<Cell<bool>>,
 }
 
-/// What whoever makes the request needs of it.
+/// The handle of the task that makes the request.
 pub struct Handle {
-    /// To be passed to `fetch`.
+    /// Passed to `fetch`.
     pub signal: AbortSignal,
     ended: Rc<Cell<bool>>,
 }
@@ -31,7 +31,7 @@ impl OpenRequest {
         Self { at, controller: Some(AbortController::default()), ended: Rc::default() }
     }
 
-    /// For whoever makes it.
+    /// The handle of the task that makes it.
     pub fn handle(&self) -> Option<Handle> {
         let signal = self.controller.as_ref()?.signal();
         Some(Handle { signal, ended: self.ended.clone() })
@@ -39,7 +39,7 @@ impl OpenRequest {
 }
 
 impl Handle {
-    /// The answer was read to its end: there is nothing to abort.
+    /// The response was read to its end: there is nothing to abort.
     pub fn ended(&self) {
         self.ended.set(true);
     }

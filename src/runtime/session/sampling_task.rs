@@ -1,4 +1,5 @@
-//! Runs one model request: sends it, feeds the answer to the session as it comes, and stops when the session has moved on.
+//! Runs one model request: sends it, feeds the response to the session as it arrives, and stops when the session has
+//! moved on.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -23,29 +24,30 @@ use crate::runtime::platform::{ai, clock, settings};
 use crate::runtime::storage::pages::{CONTEXT, NoContext};
 use crate::session::{Failure, Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
 
-/// The most of an error answer that is read, in bytes.
+/// The most of an error response to read, in bytes.
 const ERROR_BODY: usize = 64 * 1024;
 
-/// How long, and for how many bytes more, an answer is read that has said all. A body that was read to its end leaves a
-/// connection that can be used again; some hosts never end it.
+/// How long, and for how many more bytes, a complete response is read. A body read to its end leaves a reusable
+/// connection; some hosts never end it.
 const REST: (Duration, usize) = (Duration::from_secs(1), 64 * 1024);
 
-/// How long the last mark of an answer, or its usage, is waited for once the model has said all. Some hosts send neither.
+/// How long to wait for a response's last mark, or its usage, after the model's output is complete. Some hosts send
+/// neither.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// The most bytes of one answer that are read, whatever they say: sixteen times what the session takes of it.
+/// The most bytes of one response to read, whatever they contain: sixteen times what the session accepts.
 const ANSWER_BODY: usize = 64 * 1024 * 1024;
 
-/// What is missing where the platform's own models cannot be asked.
+/// The error where the platform's own models are not available.
 const NO_BINDING: &str = "this deployment has no binding AI; add [ai] binding = \"AI\" to wrangler.toml";
 
-/// How the model will be asked.
+/// How to make the request.
 enum Plan {
     Asked(ModelCall, Box<dyn provider::Decoder>),
     Scripted(Result<Vec<ModelEvent>, ModelFailure>, Duration),
 }
 
-/// Makes the request and sees it through.
+/// Makes the request and runs it to its end.
 pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
     let config = match settings::config(&driver.env) {
         Ok(config) => config,
@@ -137,7 +139,7 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Plan, Unr
     })
 }
 
-/// A transcript that is too large to be shown to any model. It only grows, so asking again would not help.
+/// A transcript too large for any model. It only grows, so a retry would not help.
 fn too_long(size: usize) -> ModelFailure {
     let message = format!(
         "the transcript has {size} bytes, the limit is {CONTEXT}; start a new session, or fork this one from an earlier response"
@@ -154,7 +156,7 @@ fn add_new(tools: &mut Vec<Tool>, more: impl IntoIterator<Item = Tool>) {
     }
 }
 
-/// How long a model has not said anything.
+/// The idle timer of a model response.
 struct Silence {
     since: Cell<u64>,
     limit: Cell<Duration>,
@@ -165,14 +167,14 @@ impl Silence {
         Self { since: Cell::new(clock::millis()), limit: Cell::new(limit) }
     }
 
-    /// Something was heard, and the next may take up to `limit`.
+    /// Restarts the timer: the next chunk may take up to `limit`.
     fn broken(&self, limit: Duration) {
         self.since.set(clock::millis());
         self.limit.set(limit);
     }
 
-    /// Waits until it has been too long, or all of it more than `total`. One timer serves all pieces of an answer; limits
-    /// that change are noticed after `idle`.
+    /// Waits until the response has been idle too long, or has taken more than `total`. One timer serves all its
+    /// chunks; a changed limit is noticed after `idle`.
     async fn overdue(&self, idle: Duration, total: Duration) -> ModelFailure {
         let end = Duration::from_millis(clock::millis()).saturating_add(total);
         loop {
@@ -254,7 +256,7 @@ async fn ask(
     }
 }
 
-/// Reads what comes after all was said.
+/// Reads the rest of a complete response.
 async fn rest(mut body: Chunks, handle: &Handle) {
     let (limit, most) = REST;
     let mut size = 0;
@@ -292,7 +294,7 @@ async fn play(
     Ok(())
 }
 
-/// Tells the session what the model said. Whether it wants to hear more.
+/// Feeds model output to the session. Returns whether it wants more.
 fn feed(driver: &Rc<Driver>, at: Seq, events: Vec<ModelEvent>) -> bool {
     if !events.is_empty()
         && let Err(error) = driver.perform(Input::Model { at, events })
@@ -318,7 +320,7 @@ extern "C" {
     fn fetch(url: &str, init: &JsValue) -> Result<js_sys::Promise, JsValue>;
 }
 
-/// Sends a request. `worker` would make a whole request first, which the platform copies once more.
+/// Sends a request. `worker` would build a whole request first, which the platform copies once more.
 async fn send(wire: WireRequest, signal: &AbortSignal) -> Result<Response, JsValue> {
     let headers: Map<String, Value> =
         wire.headers.iter().map(|(name, value)| (name.to_string(), value.as_str().into())).collect();

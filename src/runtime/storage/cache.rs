@@ -1,5 +1,5 @@
-//! What an object at work need not read again: the end of its log, and what the model was shown last. Both are bounded, and
-//! gone when the object sleeps; the log, to which records are only ever added, stays the truth.
+//! What an active object need not read again: the end of its log, and the last model context. Both are bounded, and
+//! gone when the object sleeps; the append-only log stays the truth.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -7,28 +7,28 @@ use std::rc::Rc;
 use crate::provider::ContextLine;
 use crate::session::{Record, Seq};
 
-/// The end of the log as it was just written: a turn asks for its own records.
+/// The end of the log as just written: a turn reads its own records.
 ///
-/// Always true: it holds every record of the log from `floor` on, in the order of their places. That is not the order in which
-/// they were appended: a message that is queued while the model answers gets a place above those of the answer.
+/// Always true: it holds every record from `floor` on, in order of place. That is not the order in which they were
+/// appended: a message queued while the model responds gets a place above those of the response.
 #[derive(Default)]
 pub struct LogTail {
     records: BTreeMap<Seq, Record>,
     size: usize,
-    /// None as long as nothing is known of the log.
+    /// `None` as long as nothing is known about the log.
     floor: Option<Seq>,
 }
 
 impl LogTail {
-    /// The most that is kept, in bytes of items.
+    /// The limit, in bytes of items.
     const SIZE: usize = 64 * 1024;
 
-    /// The log has no record at `next` or above it. Changes nothing if more is known already.
+    /// Records that the log has nothing at `next` or above. Changes nothing if more is known already.
     pub fn begin(&mut self, next: Seq) {
         self.floor.get_or_insert(next);
     }
 
-    /// Takes what was appended.
+    /// Adds appended records.
     pub fn push(&mut self, records: &[Record]) {
         let Some(mut floor) = self.floor else { return };
         for record in records.iter().filter(|record| record.seq >= floor) {
@@ -44,19 +44,19 @@ impl LogTail {
         self.floor = Some(floor);
     }
 
-    /// The same as the log would say; none if it goes back further.
+    /// The records the log would return; `None` if they start before the cache.
     pub fn records(&self, from: Seq, limit: usize) -> Option<Vec<Record>> {
         let known = self.floor.is_some_and(|floor| from >= floor);
         known.then(|| self.records.range(from..).take(limit).map(|(_, record)| record.clone()).collect())
     }
 }
 
-/// About how much memory a record takes.
+/// Approximate memory of a record, in bytes.
 fn weight(record: &Record) -> usize {
     record.entry.item().map_or(0, |item| item.body.len()).saturating_add(256)
 }
 
-/// The context as the model was last shown it. The next request has the same and more.
+/// The context of the last model request. The next request has the same and more.
 #[derive(Default)]
 pub struct ContextCache {
     lines: Rc<Vec<ContextLine>>,
@@ -66,7 +66,7 @@ pub struct ContextCache {
 }
 
 impl ContextCache {
-    /// The most that is kept, in bytes of bodies.
+    /// The limit, in bytes of bodies.
     const SIZE: usize = 1024 * 1024;
 
     /// The bytes of bodies that are kept.
@@ -74,7 +74,7 @@ impl ContextCache {
         self.size
     }
 
-    /// Takes what has come since, and gives all of it.
+    /// Adds new lines, and returns all of them.
     pub fn extend(&mut self, more: Vec<(Seq, ContextLine)>) -> Rc<Vec<ContextLine>> {
         if let Some((last, _)) = more.last() {
             self.upto = *last;

@@ -1,4 +1,4 @@
-//! Answers that were given under a key, in a table of their object.
+//! Responses given under an idempotency key, in a table of their object.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS answer (name TEXT PRIMARY KEY, at INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// The table. It is made with the first answer: most objects never keep one.
+/// The table. It is created with the first response: most objects never keep one.
 #[derive(Clone)]
 pub struct Replies<D = Sql> {
     sql: D,
@@ -25,7 +25,7 @@ impl<D: Database> Replies<D> {
         Self { sql, made: Rc::default() }
     }
 
-    /// Whether any answer has ever been kept.
+    /// Whether any response has ever been kept.
     fn any(&self) -> Result<bool, Unreadable> {
         if !self.made.get() {
             let table = "SELECT 1 FROM sqlite_master WHERE name = 'answer'";
@@ -39,12 +39,12 @@ impl<D: Database> Replies<D> {
         self.made.set(false);
     }
 
-    /// Whether an answer is kept under that name.
+    /// Whether a response is kept under that name.
     pub fn has(&self, name: &str) -> Result<bool, Unreadable> {
         Ok(self.any()? && !self.sql.query("SELECT 1 FROM answer WHERE name = ?", vec![text(name)])?.is_empty())
     }
 
-    /// The answer that was given under one of the keys.
+    /// The response given under one of the keys.
     pub fn given(&self, keys: &[Key]) -> Result<Option<Remembered>, Error> {
         if keys.is_empty() || !self.any()? {
             return Ok(None);
@@ -64,7 +64,7 @@ impl<D: Database> Replies<D> {
         Ok(None)
     }
 
-    /// Keeps an answer under the keys.
+    /// Keeps a response under the keys.
     pub fn keep(&self, keys: &[Key], reply: &Reply, now: Seconds) -> Result<(), Unreadable> {
         if !keys.is_empty() && !self.any()? {
             self.sql.run(SCHEMA, Vec::new())?;
@@ -78,7 +78,7 @@ impl<D: Database> Replies<D> {
         Ok(())
     }
 
-    /// Forgets the answers that have been kept long enough. Returns when the next one will have been.
+    /// Deletes the responses that have expired. Returns when the next one will.
     pub fn sweep(&self, now: Seconds) -> Result<Option<Seconds>, Unreadable> {
         if !self.any()? {
             return Ok(None);

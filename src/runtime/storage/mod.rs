@@ -1,4 +1,4 @@
-//! What is kept: SQL, the log of a session, what is remembered of requests. Knows no sockets and no routes.
+//! Storage: SQL, a session's log, kept responses. Knows no sockets and no routes.
 
 pub mod cache;
 pub mod idempotency;

@@ -1,7 +1,8 @@
-//! Reads the log in pages that are bounded in bytes: an isolate has 128 MB for all its sessions.
+//! Reads the log in pages bounded in bytes: an isolate has 128 MB for all its sessions.
 //!
-//! Always true: a query returns only rows of up to `INLINE` bytes; of others it says how large they are, and they are read one
-//! by one, as far as the page has room. So small records cost one query, and what does not fit is never held.
+//! Always true: a query returns only rows of up to `INLINE` bytes; for others it returns their size, and they are read
+//! one by one, as long as the page has room. So small records cost one query, and what does not fit is never held in
+//! memory.
 
 use std::rc::Rc;
 
@@ -13,30 +14,30 @@ use crate::json;
 use crate::provider::{ContextLine, ContextPart};
 use crate::session::{Entry, Item, Message, Record, ResponseId, Seq, Source, Started, Unreadable};
 
-/// The largest record, in bytes, that a query returns with others.
+/// The largest record returned together with others, in bytes.
 const INLINE: usize = 16 * 1024;
 /// The most records of one query.
 const ROWS: usize = 64;
-/// The most that a page of records holds, in bytes. One record may go beyond it.
+/// The limit of a page of records, in bytes. A single record may exceed it.
 pub const PAGE: usize = 1024 * 1024;
 
-/// The most that the model is shown, in bytes of bodies. A request is made of it in memory, in up to five copies.
+/// The limit of the model's context, in bytes of bodies. A request is built from it in memory, in up to five copies.
 pub const CONTEXT: usize = 16 * 1024 * 1024;
-/// The most lines of the context that one query returns.
+/// The most context lines one query returns.
 const LINES: usize = 256;
 
-/// The model cannot be shown the transcript.
+/// Why there is no context for the model.
 #[derive(Debug, Error)]
 pub enum NoContext {
     /// The log cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The transcript has that many bytes.
+    /// The transcript's size in bytes is above the limit.
     #[error("the transcript has {0} bytes, the limit is {CONTEXT}")]
     TooLarge(usize),
 }
 
-/// The columns that `read` reads, of a record's row, its texts only up to `inline` bytes. `of` names a column of the row.
+/// The columns `read` reads of a record's row, with texts only up to `inline` bytes. `of` names a column of the row.
 fn columns(inline: usize, of: impl Fn(&str) -> String) -> String {
     let (seq, size, entry, body) = (of("seq"), of("size"), of("entry"), of("body"));
     let whole = format!("octet_length({entry}) + {size}");
@@ -44,7 +45,7 @@ fn columns(inline: usize, of: impl Fn(&str) -> String) -> String {
     format!("{whole}, {seq}, {size}, {}, {}", text(&entry), text(&body))
 }
 
-/// A column of the record that holds a row's item: of a message that waited, that is another one.
+/// A column of the record with a row's item: for a queued message that is another record.
 fn queued(column: &str) -> String {
     format!("COALESCE(q.{column}, l.{column})")
 }
@@ -66,8 +67,8 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok(records)
     }
 
-    /// Up to `limit` items of the transcript beyond a place, in the order asked for, that have about `room` bytes; at least one
-    /// if there is any. Messages in the queue are not among them. Also whether there may be more.
+    /// Up to `limit` items of the transcript beyond a place, in the requested order, of about `room` bytes together; at
+    /// least one if there is any. Queued messages are not included. Also returns whether there may be more.
     pub fn items(
         &self,
         beyond: Option<Seq>,
@@ -106,7 +107,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok((items, more))
     }
 
-    /// The transcript as the model is shown it. What is too large is found out before it is held.
+    /// The model's context. Its size is checked before it is held in memory.
     pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, NoContext> {
         let (size, seq, body) = (queued("size"), queued("seq"), queued("body"));
         let sql = format!(
@@ -142,7 +143,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok(self.sql.query(&sql, Vec::new())?.first_mut().map_or(0, size_of))
     }
 
-    /// The message in a record, without its content.
+    /// The message of a record, without its content.
     pub fn message(&self, source: Seq) -> Result<Message, Unreadable> {
         let rows = self.sql.query("SELECT entry FROM log WHERE seq = ?", vec![number(source.0)])?;
         let mut row = rows.into_iter().next().ok_or(Unreadable::Missing(source))?;
@@ -153,7 +154,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         }
     }
 
-    /// A record from the columns that follow its size.
+    /// A record from the columns after its size.
     fn read(&self, row: &mut Row) -> Result<Record, Unreadable> {
         let seq = Seq(row.number().unwrap_or(0));
         let size = size_of(row);
@@ -180,7 +181,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         if body.is_empty() { self.chunks(seq, size) } else { Ok(body) }
     }
 
-    /// A body of that size that was too large for its row.
+    /// A body stored in chunks, of that size.
     fn chunks(&self, seq: Seq, size: usize) -> Result<String, Unreadable> {
         let mut body = String::with_capacity(size);
         for mut row in self.sql.query("SELECT text FROM chunk WHERE seq = ? ORDER BY n", vec![number(seq.0)])? {
@@ -190,7 +191,7 @@ impl<D: Database + Clone + 'static> Store<D> {
     }
 }
 
-/// A line of the context, as a row of a joined text.
+/// A context line, from a row of a joined text.
 struct Line<'a> {
     place: Seq,
     part: ContextPart,

@@ -1,21 +1,21 @@
-//! The version of a storage's form.
+//! Schema versions and migrations.
 //!
-//! Each object's storage says in which form it was written. A newer worker brings it to its own form when it first loads
-//! it, in one transaction; an older worker refuses what a newer one wrote, and changes nothing. So a change of what is stored,
-//! a new record variant included, takes a migration, even one that does nothing.
+//! Each object's storage records the schema version it was written in. A newer worker migrates it on first load, in one
+//! transaction; an older worker refuses what a newer one wrote, and changes nothing. So every change of what is stored,
+//! a new record variant included, needs a migration, even an empty one.
 
 use super::sql::Database;
 use crate::session::Unreadable;
 
-/// Brings storage from one version to the next.
+/// Migrates storage from one version to the next.
 pub type Migration<D> = fn(&D) -> Result<(), Unreadable>;
 
-/// The version that the last of these migrations leads to. The first version is 1 and needs none.
+/// The version these migrations lead to. The first version is 1 and needs none.
 pub const fn version<D>(migrations: &[Migration<D>]) -> u32 {
     migrations.len() as u32 + 1
 }
 
-/// Brings storage of the version `found` to the current one, all or nothing. `stamp` writes the version down.
+/// Migrates storage of the version `found` to the current one, all or nothing. `stamp` stores the version.
 pub fn migrate<D: Database>(
     sql: &D,
     found: u32,

@@ -1,7 +1,7 @@
-//! A thin layer over the platform's SQL: rows of text and numbers, errors in our words, and a count of what is billed.
+//! A thin layer over the platform's SQL: rows of text and numbers, typed errors, and a count of billed rows.
 //!
-//! Arguments and rows cross between Rust and JavaScript as one JSON text each (see `js`): value by value a query would
-//! have dozens of crossings.
+//! Arguments and rows cross between Rust and JavaScript as one JSON text each (see `js`): crossing value by value, a
+//! query would take dozens of crossings.
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -19,22 +19,23 @@ pub const COLUMN: char = ',';
 /// See `COLUMN`.
 pub const ROW: char = '\u{1e}';
 
-/// The largest row, in bytes. The platform refuses one of 2 MB; a local server would take it, and nobody would notice.
+/// The largest row, in bytes. The platform rejects one of 2 MB; a local server would accept it, and nobody would
+/// notice.
 const ROW_LIMIT: usize = 1_900_000;
 
-/// What a store asks of a database: the platform's, or in native tests another SQLite.
+/// The database a store needs: the platform's or, in native tests, another SQLite.
 pub trait Database {
     /// Runs a query and returns its rows.
     fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable>;
 
-    /// Runs a query and returns its rows as one text, with `COLUMN` between columns and `ROW` between rows. For rows that end
-    /// with JSON, of which there may be much: it has no `ROW` in it, and crosses as it is.
+    /// Runs a query and returns its rows as one text, with `COLUMN` between columns and `ROW` between rows. For rows
+    /// that end with potentially large JSON: it contains no `ROW`, and crosses unescaped.
     fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable>;
 
-    /// Runs a statement that has no rows to return. Callers use `run` and `insert`, which see to it that no row is too large.
+    /// Runs a statement that returns no rows. Callers use `run` and `insert`, which make sure that no row is too large.
     fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable>;
 
-    /// Runs a statement that has no rows to return, and writes one row at most.
+    /// Runs a statement that returns no rows and writes at most one.
     fn run(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
         check_row(&args)?;
         self.execute(statement, args)
@@ -46,11 +47,10 @@ pub trait Database {
         self.execute(statement, rows.into_iter().flatten().collect())
     }
 
-    /// Does all of `work` or, if any of it fails, nothing.
+    /// Performs all of `work` or, if any of it fails, nothing.
     fn atomically(&self, work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable>;
 }
 
-/// One row.
 pub struct Row(std::vec::IntoIter<Value>);
 
 impl Row {
@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// The next column as a number that cannot be negative; none for NULL.
+    /// The next column as a non-negative number; `None` for NULL.
     pub fn number(&mut self) -> Option<u64> {
         self.0.next()?.as_u64()
     }
@@ -75,7 +75,7 @@ impl Row {
 
 #[wasm_bindgen]
 extern "C" {
-    /// The part of the platform's storage that `worker` does not bind.
+    /// The part of the platform's storage `worker` does not bind.
     type Transactions;
 
     #[wasm_bindgen(method, catch, js_name = transactionSync)]
@@ -84,7 +84,6 @@ extern "C" {
         work: &mut dyn FnMut() -> Result<JsValue, JsValue>,
     ) -> Result<JsValue, JsValue>;
 
-    /// The platform's SQL.
     type SqlStorage;
 
     #[wasm_bindgen(method, catch, variadic)]
@@ -106,7 +105,6 @@ extern "C" {
     fn collect(iterator: &JsValue) -> Result<JsValue, JsValue>;
 }
 
-/// An object's SQL.
 #[derive(Clone)]
 pub struct Sql {
     storage: Rc<Storage>,
@@ -116,7 +114,6 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// Over the platform's.
     pub fn new(storage: Storage) -> Self {
         let inner: JsValue = storage.sql().as_ref().clone();
         let inner = Rc::new(inner.unchecked_into());
@@ -128,17 +125,17 @@ impl Sql {
         self.inner.exec(query, &args).map_err(|e| failed(&e))
     }
 
-    /// Counts a row that the platform bills without a query: an alarm that was set.
+    /// Counts a row the platform bills without a query: setting an alarm.
     pub fn count_alarm(&self) {
         self.written.set(self.written.get().saturating_add(1));
     }
 
-    /// Rows read since the last time this was asked.
+    /// Rows read since the last call.
     pub fn take_read(&self) -> u32 {
         self.read.take()
     }
 
-    /// Rows written since the last time this was asked.
+    /// Rows written since the last call.
     pub fn take_written(&self) -> u32 {
         self.written.take()
     }
@@ -190,14 +187,14 @@ impl Database for Sql {
     }
 }
 
-/// Refuses a row that the platform would refuse.
+/// Rejects a row the platform would reject.
 fn check_row(columns: &[Value]) -> Result<(), Unreadable> {
     let column = |value: &Value| value.as_str().map_or(9, str::len);
     let size = columns.iter().map(column).fold(0usize, usize::saturating_add);
     if size <= ROW_LIMIT { Ok(()) } else { Err(Unreadable::TooLarge { size, limit: ROW_LIMIT }) }
 }
 
-/// A text that may be long.
+/// A possibly long text.
 fn string(text: &js_sys::JsString) -> Result<String, Unreadable> {
     String::from_utf8(js::string(text)).map_err(|e| Unreadable::Storage(e.to_string()))
 }

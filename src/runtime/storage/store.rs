@@ -1,10 +1,10 @@
-//! A session's storage: the log, whose first rows are what is kept beside it (state, session, checkpoint), and the chunks
-//! of large bodies.
+//! A session's storage: the log, preceded by metadata rows (state, session, checkpoint), and the chunks of large
+//! bodies.
 //!
-//! Always true: a step's records and its state row are written in one statement, or in one transaction where one cannot
-//! hold them, so they live or die together; a session that was never made has no tables; no row holds more than 1.8 MB.
-//! `context` marks what the model is shown, `listed` what is an item of the transcript. Calls alone have an index, since
-//! every new one is looked for; others would cost a row per record, and the few look-ups by item id are rare.
+//! Always true: a step's records and its state row are written in one statement, or in one transaction where a
+//! statement cannot hold them, so they live or die together; a session that was never created has no tables; no row
+//! exceeds 1.8 MB. `context` marks what the model sees, `listed` marks items of the transcript. Only calls have an
+//! index, since every new one is looked up; others would cost a row per record, and look-ups by item id are rare.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,18 +25,18 @@ use crate::session::{
     Unreadable,
 };
 
-/// The most that a record and its body have, in bytes, if they share a row. An entry alone has at most 1.1 MB: the tools of a
-/// message, and the schema of its answer.
+/// The limit of a record and its body that share a row, in bytes. An entry alone has at most 1.1 MB: a message's tools,
+/// and the schema of its response.
 const SHARED: usize = 1_800_000;
-/// The largest part, in bytes, of a body that has rows of its own.
+/// The largest chunk of a body stored in rows of its own, in bytes.
 const CHUNK: usize = 1_000_000;
-/// The records that one statement writes, besides some rows that are kept: a record has ten values, and SQLite binds at most
-/// 100 on this platform.
+/// Records written by one statement, besides some metadata rows: a record has ten values, and SQLite binds at most 100
+/// on this platform.
 const ROWS: usize = 9;
 /// The largest checkpoint, in bytes.
 const CHECKPOINT: usize = 1_800_000;
 
-/// Made when the first body is too large for its row.
+/// Created when the first body is too large for its row.
 const CHUNKS: &str = "
     CREATE TABLE IF NOT EXISTS chunk (seq INTEGER NOT NULL, n INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (seq, n)) WITHOUT ROWID;
 ";
@@ -46,15 +46,15 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS call ON log (call_id) WHERE part = 'call';
 ";
 
-/// What is kept beside the records, each in a row of its own before the first of them. `part` and the columns after it
-/// keep these rows out of everything that looks for records.
+/// Metadata, each in a row of its own before the first record. `part` and the columns after it exclude these rows from
+/// all queries for records.
 #[derive(Clone, Copy)]
 enum MetaRow {
     State = 1,
     Session = 2,
     /// The open items as of the last checkpoint.
     Open = 3,
-    /// That the directory has heard of the session.
+    /// That the directory has listed the session.
     Listed = 4,
 }
 
@@ -70,39 +70,35 @@ impl MetaRow {
 /// The storage of one session's object.
 #[derive(Clone)]
 pub struct Store<D = Sql> {
-    /// The object's SQL.
     pub sql: D,
-    /// Answers that were given under a key.
+    /// Responses given under a key.
     pub replies: Replies<D>,
     recent: Rc<RefCell<LogTail>>,
     pub(super) shown: Rc<RefCell<ContextCache>>,
 }
 
-/// What is loaded when an object wakes: some small rows, however long the transcript is.
+/// What a waking object loads: a few small rows, however long the transcript is.
 pub struct Stored {
-    /// The session's name.
     pub id: SessionId,
-    /// What seldom changes.
     pub info: SessionInfo,
-    /// The state.
     pub state: State,
     /// Open items as of the last checkpoint.
     pub open: Vec<Open>,
-    /// When the model was last heard, if a checkpoint tells.
+    /// When model output last arrived, if a checkpoint says so.
     pub heard: Option<Seconds>,
-    /// Whether the directory has ever heard of the session.
+    /// Whether the directory has ever listed the session.
     pub listed: bool,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Head {
-    /// The version of the storage's form.
+    /// The schema version.
     schema: u32,
     id: SessionId,
     info: SessionInfo,
 }
 
-/// What every version of `Head` has.
+/// The part of `Head` every version has.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
@@ -112,12 +108,12 @@ struct Version {
 struct Checkpoint {
     at: Seq,
     items: Vec<Open>,
-    /// When it was made, which is when the model was last heard.
+    /// When it was written, which is when model output last arrived.
     heard: Seconds,
 }
 
 impl<D: Database + Clone + 'static> Store<D> {
-    /// From each version of the form to the next.
+    /// The migrations, from each schema version to the next.
     const MIGRATIONS: &'static [Migration<D>] = &[];
 
     /// Over the object's SQL.
@@ -125,7 +121,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         Self { replies: Replies::new(sql.clone()), sql, recent: Rc::default(), shown: Rc::default() }
     }
 
-    /// Reads what is needed to go on; none if the session was never made.
+    /// Loads what is needed to continue; `None` if the session was never created.
     pub fn load(&self) -> Result<Option<Stored>, Unreadable> {
         let made = self.sql.query("SELECT 1 FROM sqlite_master WHERE name = 'log'", Vec::new())?;
         if made.is_empty() {
@@ -150,19 +146,19 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok(Some(Stored { id: head.id, info: head.info, state, open, heard, listed }))
     }
 
-    /// The texts of the rows beside the records.
+    /// The texts of the metadata rows.
     fn meta(&self) -> Result<BTreeMap<u64, String>, Unreadable> {
         let rows = self.sql.query("SELECT -seq, entry FROM log WHERE seq < 0", Vec::new())?;
         Ok(rows.into_iter().filter_map(|mut row| Some((row.number()?, row.text()))).collect())
     }
 
-    /// Writes the version of the form down.
+    /// Stores the schema version.
     fn stamp(&self, version: u32) -> Result<(), Unreadable> {
         let sql = "UPDATE log SET entry = json_set(entry, '$.schema', ?) WHERE seq = ?";
         self.sql.run(sql, vec![number(version.into()), Value::from(-(MetaRow::Session as i64))])
     }
 
-    /// What seldom changes, as a row.
+    /// The session's metadata, as a row.
     fn head(id: &SessionId, info: &SessionInfo) -> Result<(i64, String), Unreadable> {
         let schema = version(Self::MIGRATIONS);
         MetaRow::Session.with(&Head { schema, id: id.clone(), info: info.clone() })
@@ -179,12 +175,12 @@ impl<D: Database + Clone + 'static> Store<D> {
         self.shown.take();
     }
 
-    /// Makes the tables. Only `create` makes a session of them.
+    /// Creates the tables. Only `create` makes them a session.
     pub fn prepare(&self) -> Result<(), Unreadable> {
         self.sql.run(SCHEMA, Vec::new())
     }
 
-    /// Makes the session, with the first records of its log.
+    /// Creates the session, with the first records of its log.
     pub fn create(
         &self,
         id: &SessionId,
@@ -199,29 +195,29 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok(())
     }
 
-    /// Keeps what seldom changes.
+    /// Stores the session's metadata.
     pub fn set_info(&self, id: &SessionId, info: &SessionInfo) -> Result<(), Unreadable> {
         self.insert(&[], &[Self::head(id, info)?])
     }
 
-    /// Remembers that the directory has heard of the session.
+    /// Stores that the directory has listed the session.
     pub fn set_listed(&self) -> Result<(), Unreadable> {
         self.insert(&[], &[MetaRow::Listed.with(&true)?])
     }
 
-    /// Takes records over that lead to no state yet, all or nothing.
+    /// Copies records without a state yet, all or nothing.
     pub fn import(&self, records: &[Record]) -> Result<(), Unreadable> {
         self.sql.atomically(|| self.insert_all(records))
     }
 
-    /// Appends records together with the state that they lead to.
+    /// Appends records together with the state they lead to.
     pub fn append(&self, records: &[Record], state: &State) -> Result<(), Unreadable> {
         self.write(records, &[MetaRow::State.with(state)?])?;
         self.recent.borrow_mut().push(records);
         Ok(())
     }
 
-    /// Remembers the open items.
+    /// Checkpoints the open items.
     pub fn checkpoint(&self, state: &State, open: &[Open], heard: Seconds) -> Result<(), Unreadable> {
         let Phase::Sampling { at, .. } = &state.phase else { return Ok(()) };
         let checkpoint = Checkpoint { at: *at, items: open.to_vec(), heard };
@@ -229,7 +225,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         if text.len() <= CHECKPOINT { self.insert(&[], &[(place, text)]) } else { Ok(()) }
     }
 
-    /// The status of the output that the call at a place got.
+    /// The status of a call's output, by the call's place.
     pub fn output_status(&self, call: Seq, call_id: &CallId) -> Result<Option<Status>, Unreadable> {
         let sql = "SELECT COALESCE(json_extract(entry, '$.call_resolved.item.status'),
             json_extract(entry, '$.seeded.item.status')) FROM log
@@ -238,7 +234,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         rows.first_mut().map(|row| kept(&format!("\"{}\"", row.text()))).transpose()
     }
 
-    /// Where the record stands that ended a turn.
+    /// The place of the record that ended a turn.
     pub fn end_of(&self, response_id: &str) -> Result<Option<Seq>, Unreadable> {
         let sql =
             "SELECT seq FROM log WHERE part = 'control' AND json_extract(entry, '$.ended.turn.response_id') = ?";
@@ -246,7 +242,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
-    /// Where an item of the transcript stands.
+    /// The place of an item of the transcript.
     pub fn seq_of(&self, item_id: &str) -> Result<Option<Seq>, Unreadable> {
         let sql = "SELECT s.seq FROM log i JOIN log s ON s.seq = i.seq OR s.queued = i.seq
             WHERE i.item_id = ? AND s.listed = 1 LIMIT 1";
@@ -254,14 +250,14 @@ impl<D: Database + Clone + 'static> Store<D> {
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
-    /// Where a call stands that was made under that id.
+    /// The place of a call, by its id.
     pub fn seq_of_call(&self, call_id: &CallId) -> Result<Option<Seq>, Unreadable> {
         let sql = "SELECT seq FROM log WHERE call_id = ? AND part = 'call' ORDER BY seq LIMIT 1";
         let mut rows = self.sql.query(sql, vec![text(call_id.as_str())])?;
         Ok(rows.first_mut().and_then(Row::number).map(Seq))
     }
 
-    /// Writes records and what is kept of them, all or nothing.
+    /// Writes records and metadata, all or nothing.
     fn write(&self, records: &[Record], kept: &[(i64, String)]) -> Result<(), Unreadable> {
         let mut one_statement = records.len() <= ROWS;
         for record in records {
@@ -298,7 +294,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         self.sql.insert(&sql, rows)
     }
 
-    /// A record's row. A body that is too large for it goes elsewhere.
+    /// A record's row. A body too large for it goes into chunks.
     fn columns(&self, record: &Record) -> Result<Vec<Value>, Unreadable> {
         let (entry, body) = (&record.entry, body_of(record));
         let json = to_json(entry)?;
@@ -349,20 +345,20 @@ impl<D: Database + Clone + 'static> Log for Store<D> {
     }
 }
 
-/// Whether a checkpoint is of the model request that the session waits for.
+/// Whether a checkpoint belongs to the current model request.
 fn is_of(checkpoint: &Checkpoint, state: &State) -> bool {
     let Phase::Sampling { at, .. } = &state.phase else { return false };
     checkpoint.at <= *at && *at < checkpoint.at.plus(BLOCK)
 }
 
-/// The checkpointed items that have not gone into the log since.
+/// The checkpointed items that have not been appended since.
 fn still_open(checkpoint: Checkpoint, state: &State) -> Vec<Open> {
     let Phase::Sampling { at, .. } = &state.phase else { return Vec::new() };
     let appended = usize::try_from(at.0.saturating_sub(checkpoint.at.0)).unwrap_or(usize::MAX);
     checkpoint.items.into_iter().skip(appended).collect()
 }
 
-/// What a record is in the transcript, if anything.
+/// A record's role in the transcript, if any.
 fn part(entry: &Entry) -> &'static str {
     let Some(item) = entry.item() else {
         return if entry.queued().is_some() { "user" } else { "control" };
@@ -378,7 +374,7 @@ fn part(entry: &Entry) -> &'static str {
     }
 }
 
-/// Whether a record is an item for clients. Calls that were cut off never became one.
+/// Whether clients see the record as an item. Calls that were cut off never became one.
 fn is_listed(entry: &Entry) -> bool {
     match entry {
         Entry::Output { item, context, .. } => *context || !matches!(item.kind, Kind::FunctionCall { .. }),
@@ -396,7 +392,7 @@ fn is_listed(entry: &Entry) -> bool {
     }
 }
 
-/// A body that does not fit into a row with its entry, cut between characters; nothing for one that does.
+/// The chunks of a body that does not fit into a row with its entry, cut between characters; empty for one that does.
 fn chunks<'a>(entry: &str, body: &'a str) -> Vec<&'a str> {
     let mut chunks = Vec::new();
     let mut rest = if entry.len().saturating_add(body.len()) > SHARED { body } else { "" };

@@ -1,9 +1,9 @@
-//! The bridge: the worker holds the client's stream, not the session's object, which can therefore sleep under a
-//! listening client.
+//! The bridge: the worker holds the client's stream, not the session's object, which can therefore sleep while a client
+//! listens.
 //!
-//! The object's frames come over a hibernatable socket, ready-made: a line with the position, then text of the stream.
-//! When the object goes away the worker dials again with the last position that it passed on, and the client notices
-//! nothing. What was missed comes in pages by plain requests; the socket carries the live tail only.
+//! The object's frames arrive ready-made over a hibernatable socket: a line with the position, then text of the stream.
+//! When the object goes away, the worker redials from the last position it forwarded, and the client notices nothing.
+//! Missed events come in pages, by plain requests; the socket carries only the live tail.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -24,24 +24,24 @@ use crate::runtime::platform::http::{self, Request};
 use crate::runtime::wire::{END, Object};
 use crate::session::{Seconds, SessionId};
 
-/// Requests to objects for one client. The platform allows 10 000 for each request of a client's, 50 on the free plan, and a
-/// stream is one such request however long it lasts.
+/// Requests to objects per client. The platform allows 10 000 subrequests per request, 50 on the free plan, and a
+/// stream is one request however long it lasts.
 const MAX_REQUESTS: u32 = 1000;
-/// The longest time for which one timer is set.
+/// The longest duration of one timer.
 const MAX_TIMER: Duration = Duration::from_secs(3600);
-/// Pauses between looks at a client that has to read before it gets more.
+/// Interval between checks of a client that must read before it gets more.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
-/// Tells that the stream is to end, and why.
+/// Signals that the stream is to end, and why.
 pub type Stop = Fuse<LocalBoxFuture<'static, End>>;
 
 /// Where a client's events go.
 pub trait Sink {
-    /// Passes on frames. An error says that the stream is over, since the client has gone or does not keep up.
+    /// Forwards frames. An error means that the stream is over: the client has gone or reads too slowly.
     fn frames(&self, frames: &JsString) -> Result<(), End>;
-    /// Passes on a sign of life, with the same errors.
+    /// Sends a heartbeat, with the same errors.
     fn heartbeat(&self, session: &SessionId) -> Result<(), End>;
-    /// Whether so much waits for the client that more of the history has to wait, too.
+    /// Whether so much is buffered for the client that more history must wait.
     fn is_full(&self) -> bool;
     /// Ends the client's stream.
     fn end(&self, end: End);
@@ -55,23 +55,21 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// To that object.
     pub fn to(object: Object) -> Self {
         Self { object, made: Rc::default() }
     }
 
-    /// Whether the client has had as many as it may have.
+    /// Whether the client has used up its requests.
     pub fn are_used_up(&self) -> bool {
         self.made.get() >= MAX_REQUESTS
     }
 
-    /// Asks for the stream after `cursor`.
+    /// Requests the stream after `cursor`.
     pub async fn dial(&self, cursor: Option<&str>) -> Result<Response, Error> {
         self.count();
         self.object.dial(cursor).await
     }
 
-    /// Posts an event.
     pub async fn post_event(&self, event: String) -> Result<Response, Error> {
         self.count();
         self.object.post_event(event).await
@@ -87,37 +85,36 @@ impl Requests {
     }
 }
 
-/// Brings a session's events to one client.
+/// Forwards a session's events to one client.
 pub struct Bridge<S> {
     requests: Requests,
-    /// Silence after which a heartbeat is sent.
+    /// Silence before a heartbeat.
     heartbeat: Duration,
     passing: Rc<Forwarder<S>>,
 }
 
-/// What the listeners of a socket work with. They pass a message on themselves: to wake a task for it would take as long
-/// as all the rest.
+/// State of a socket's listeners. They forward messages themselves: waking a task for each would take as long as all
+/// the rest.
 struct Forwarder<S> {
-    /// The client.
     sink: S,
-    /// The position after what was passed on.
+    /// The position after the last forwarded frame.
     cursor: RefCell<Option<JsString>>,
-    /// When something was passed on last, Unix time in milliseconds.
+    /// When something was last forwarded, Unix time in milliseconds.
     heard: Cell<u64>,
-    /// Whether any frames were passed on since this was last reset.
+    /// Whether any frames were forwarded since this was last reset.
     passed_on: Cell<bool>,
 }
 
-/// Why a connection to the object was left, while the client's stream goes on.
+/// Why a connection to the object ended while the client's stream continues.
 #[derive(Clone, Copy)]
 enum Exit {
-    /// It was no socket but a page, and there is more.
+    /// It was a page rather than a socket, and there is more.
     Page,
-    /// The object went away: dial again.
+    /// The object went away: redial.
     Object,
 }
 
-/// The position that a request asks for.
+/// The cursor of a request.
 pub fn cursor(req: &Request) -> Result<Option<String>, Error> {
     let cursor = req.query().cursor(req.header("last-event-id"))?;
     // It becomes part of a path. What cannot be one is refused by the object, in its own words.
@@ -133,8 +130,8 @@ impl<S: Sink + 'static> Bridge<S> {
         Self { requests, heartbeat, passing: Rc::new(passing) }
     }
 
-    /// Follows the session until `stop`, the session's end or the token's, and ends the client's stream. `first` is the answer
-    /// to the first dial, which has checked the token.
+    /// Follows the session until `stop`, or until the session ends or the token expires, and ends the client's stream.
+    /// `first` is the response to the first dial, which has checked the token.
     pub async fn run(self, first: Response, mut stop: Stop) {
         let expires_at = self.requests.object.expires_at();
         let stop = async move {
@@ -170,7 +167,7 @@ impl<S: Sink + 'static> Bridge<S> {
         }
     }
 
-    /// Asks the object for what comes after what was passed on. None if that failed for now.
+    /// Requests what follows the last forwarded position. `None` if that failed for now.
     async fn dial(&self, stop: &mut Stop) -> Result<Option<Response>, End> {
         if self.requests.are_used_up() {
             return Err(End::RequestLimit);
@@ -252,8 +249,8 @@ impl<S: Sink + 'static> Bridge<S> {
 }
 
 impl<S: Sink> Forwarder<S> {
-    /// Passes on a batch of frames and remembers the position after it. The batch stays in JavaScript: it may be large, and
-    /// only its first line is of interest here.
+    /// Forwards a batch of frames and remembers the position after it. The batch stays in JavaScript: it may be large,
+    /// and only its first line is needed here.
     fn pass(&self, batch: &JsString) -> Result<(), End> {
         let Ok(line) = u32::try_from(batch.index_of("\n", 0)) else {
             return if *batch == END { Err(End::SessionDeleted) } else { Ok(()) };
@@ -269,7 +266,7 @@ impl<S: Sink> Forwarder<S> {
     }
 }
 
-/// The listeners of a socket, which end with this.
+/// A socket's listeners, removed when this is dropped.
 pub struct Listeners {
     socket: WebSocket,
     on_message: Closure<dyn FnMut(MessageEvent)>,
@@ -277,7 +274,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Of messages and of the socket's end.
+    /// Listens to messages and to the end of the socket.
     pub fn of(
         socket: &WebSocket,
         on_message: impl FnMut(MessageEvent) + 'static,
@@ -309,12 +306,12 @@ impl Drop for Listeners {
     }
 }
 
-/// The socket that came with an answer.
+/// The socket of a response.
 pub fn socket(answer: Response) -> Option<WebSocket> {
     worker::Response::from(answer).websocket()
 }
 
-/// Waits, unless the stream is to end meanwhile.
+/// Sleeps, unless the stream is to end meanwhile.
 async fn wait(pause: Duration, stop: &mut Stop) -> Result<(), End> {
     let mut pause = Delay::from(pause).fuse();
     futures::select_biased! {
@@ -323,7 +320,7 @@ async fn wait(pause: Duration, stop: &mut Stop) -> Result<(), End> {
     }
 }
 
-/// Waits until a token expires; for ever if there is none.
+/// Sleeps until a token expires; forever if there is none.
 async fn expiry(at: Option<Seconds>) {
     let Some(at) = at else { return std::future::pending().await };
     loop {

@@ -1,4 +1,5 @@
-//! `GET …/events`: events as JSON, in pages, with a wait for the next one. The wait is the worker's; the object sleeps.
+//! `GET …/events`: pages of events as JSON, waiting for the next one if there is none. The worker waits; the object
+//! sleeps.
 
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ struct Page {
     cursor: String,
 }
 
-/// Answers the request.
 pub async fn events(object: &Object, req: &Request, context: &ResponseContext) -> Result<Response, Error> {
     let wait = req.query().events()?.wait;
     let answer = object.pass(req).await?;
@@ -36,7 +36,7 @@ pub async fn events(object: &Object, req: &Request, context: &ResponseContext) -
     context.respond_json(text).map(Into::into)
 }
 
-/// Waits until there is an event after `cursor`, or the time is up.
+/// Waits until there is an event after `cursor`, or until the time is up.
 async fn something_happens(object: &Object, cursor: &str, wait: u64) -> Result<bool, Error> {
     let answer = object.dial(Some(cursor)).await?;
     let Some(socket) = bridge::socket(answer) else { return Ok(true) }; // a page, or an error that the next request tells

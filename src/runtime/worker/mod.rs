@@ -1,4 +1,4 @@
-//! The stateless worker: finds out who asks and about what, and holds the streams of clients.
+//! The stateless worker: authenticates, routes, and holds the clients' streams.
 
 pub mod bridge;
 pub mod long_poll;

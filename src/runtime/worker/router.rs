@@ -1,4 +1,4 @@
-//! The stateless worker: finds out who asks and about what, and hands the request to the session's object.
+//! The stateless worker: authenticates, routes, and forwards the request to the session's object.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -51,15 +51,15 @@ async fn fetch(req: Request, env: Env, _: Context) -> worker::Result<Response> {
     Ok(answer)
 }
 
-/// One line per request, without content, addresses or credentials.
+/// Logs one line per request, without content, addresses or credentials.
 fn log_request(context: &ResponseContext, method: &str, route: &str, status: u16) {
     let line = json!({"event": "request", "request_id": context.request_id, "method": method, "route": route,
         "status": status, "ms": context.took()});
     worker::console_log!("{line}");
 }
 
-/// A browser asks whether a page may ask. A page of an allowed origin may send the headers that it names: instrumentation
-/// adds some of its own, such as `traceparent`.
+/// CORS preflight. A page of an allowed origin may send the headers it names: instrumentation adds some of its own,
+/// such as `traceparent`.
 fn preflight(req: &Request, asked: bool, context: &ResponseContext) -> Result<Response, Error> {
     if asked && context.reader.is_none() {
         return Err(Error::new(Code::Forbidden, "pages of this origin are not allowed here (LAYBY_ORIGINS)"));
@@ -70,7 +70,7 @@ fn preflight(req: &Request, asked: bool, context: &ResponseContext) -> Result<Re
     context.respond_preflight(&wanted).map(Into::into)
 }
 
-/// What is not asked all the time has a box: its code and its memory are its own, and what is asked all the time is small.
+/// Cold routes are boxed: their code and memory stay out of the hot path's future.
 async fn answer(
     req: &Request,
     env: &Env,
@@ -118,8 +118,8 @@ async fn answer(
     }
 }
 
-/// Who asks, and for which tenant. What a token says is only used to find the object that can check it, so a token must name
-/// a tenant of this deployment, the session of the request, and nothing that takes an API key.
+/// The caller and its tenant. The claims of a token only select the object that can check it, so a token must name a
+/// tenant of this deployment, the session of the request, and a route that accepts tokens.
 fn caller(req: &Request, route: &Route, method: Method, config: &Config) -> Result<(Tenant, Caller), Error> {
     config.must_be_set_up()?;
     let header = req.header("authorization");
@@ -163,7 +163,7 @@ fn count(whose: &str, rate: Rate) -> Result<(), Error> {
     LIMITS.with_borrow_mut(|limits| limits.take(whose, rate, clock::millis()))
 }
 
-/// How often each tenant, and the holders of each session's tokens, have asked, as far as this isolate knows.
+/// Request rates per tenant, and per session for token holders, as far as this isolate knows.
 #[derive(Default)]
 struct Limits(HashMap<String, Bucket>);
 
@@ -187,7 +187,7 @@ fn respond(context: &ResponseContext, body: &Value) -> Result<Response, Error> {
     context.respond(Reply::json(200, body)).map(Into::into)
 }
 
-/// What is about a tenant and not about one session.
+/// Routes of a tenant rather than of a session.
 async fn tenants(
     req: &Request,
     route: &Route,
@@ -205,7 +205,7 @@ async fn tenants(
     Object::directory(env, tenant, Purpose::Client(Caller::Key)).asked(req, context).pass(req).await
 }
 
-/// A session whose agent comes as a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
+/// Creates a session from a bundle: multipart, with `metadata` (JSON) and `bundle` (a `.tar.gz`).
 async fn create_bundled(
     req: &Request,
     env: &Env,
@@ -266,7 +266,7 @@ async fn create(req: &Request, env: &Env, tenant: &Tenant, context: &ResponseCon
     make(req, env, tenant, &envelope, new.location_hint, context).await
 }
 
-/// Has the object of a new session make it.
+/// Asks a new object to create its session.
 async fn make(
     req: &Request,
     env: &Env,
@@ -285,7 +285,7 @@ async fn make(
     object.post(serde_json::to_string(envelope).map_err(internal)?).await
 }
 
-/// An agent of the tenant, secrets included.
+/// A tenant's agent, secrets included.
 async fn agent(env: &Env, tenant: &Tenant, id: &AgentId) -> Result<AgentRecord, Error> {
     let missing = || Error {
         param: Some("agent_id".into()),
@@ -299,7 +299,7 @@ async fn agent(env: &Env, tenant: &Tenant, id: &AgentId) -> Result<AgentRecord, 
     }
 }
 
-/// Asks the object of a new session to become a copy of `source`.
+/// Asks a new object to become a fork of `source`.
 async fn fork(source: Object, req: &Request) -> Result<Response, Error> {
     if req.header("content-type").is_some() {
         req.must_be_json()?;

@@ -1,4 +1,4 @@
-//! `GET …/stream`: a client that listens to server-sent events.
+//! `GET …/stream`: server-sent events.
 
 use std::cell::Cell;
 
@@ -19,13 +19,13 @@ use crate::runtime::wire::Object;
 use crate::session::SessionId;
 use crate::sse;
 
-/// Bytes that may wait for a slow client, besides the largest batch on its way: an event can be as large as the text that
-/// it carries. A client that lets more pile up is cut off, and resumes with its cursor.
+/// Bytes that may be buffered for a slow client, besides the largest batch in flight: an event can be as large as its
+/// text. A client that falls further behind is disconnected, and resumes with its cursor.
 const BUFFER: f64 = 1024.0 * 1024.0;
 
 #[wasm_bindgen]
 extern "C" {
-    /// A pipe of the platform's own, so that nothing of the isolate runs to bring its bytes to the client.
+    /// The platform's own pipe, which moves bytes to the client without running code of the isolate.
     /// <https://developers.cloudflare.com/workers/runtime-apis/streams/transformstream/#identitytransformstream>
     type IdentityTransformStream;
 
@@ -48,7 +48,7 @@ extern "C" {
     #[wasm_bindgen(method, getter)]
     fn closed(this: &Writer) -> js_sys::Promise;
 
-    /// Bytes until so many wait as the pipe was made for; negative beyond that, none if there is no reader any more.
+    /// Bytes of free space in the pipe; negative if it is overfull, `None` if nobody reads it any more.
     #[wasm_bindgen(method, getter, js_name = desiredSize)]
     fn room(this: &Writer) -> Option<f64>;
 
@@ -58,12 +58,11 @@ extern "C" {
     #[wasm_bindgen(method)]
     fn close(this: &Writer) -> js_sys::Promise;
 
-    /// Breaks the client's stream off, and drops what waits for it.
+    /// Aborts the client's stream and drops what is buffered.
     #[wasm_bindgen(method)]
     fn abort(this: &Writer, reason: &str) -> js_sys::Promise;
 }
 
-/// Answers the request.
 pub async fn stream(
     object: Object,
     req: &Request,
@@ -99,13 +98,13 @@ fn pipe() -> Result<(Frames, web_sys::ReadableStream), JsValue> {
 /// The bridge's end of the pipe.
 struct Frames {
     writer: Writer,
-    /// The largest batch since nothing waited.
+    /// The largest batch since the buffer was last empty.
     largest: Cell<f64>,
     ended: Cell<bool>,
 }
 
 impl Frames {
-    /// Bytes that wait for the client; none if it has gone.
+    /// Bytes buffered for the client; `None` if it has gone.
     fn waiting(&self) -> Option<f64> {
         self.writer.room().map(|room| BUFFER - room)
     }

@@ -1,9 +1,9 @@
-//! `GET …/ws`: a client that prefers a WebSocket. The same events as JSON messages, each with the `cursor` after it; events
-//! in as messages, each with a `ref` of the client's that the answer repeats. Here, too, the worker holds the client's
-//! socket, and the object sleeps.
+//! `GET …/ws`: the stream over a WebSocket. Events out as JSON messages, each with the `cursor` after it; events in as
+//! messages, each with a `ref` that its reply repeats. Here, too, the worker holds the client's socket, and the object
+//! sleeps.
 //!
-//! The platform neither says how much waits for a client nor holds its messages back, so both are counted here: what was sent
-//! until the client acknowledges it, and what has arrived until it is answered.
+//! The platform neither exposes how much is buffered for a client nor applies backpressure to its messages, so both are
+//! counted here: data sent until the client acknowledges it, and messages received until they are replied to.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,12 +27,11 @@ use crate::runtime::wire::Object;
 use crate::session::{Cursor, SessionId};
 use crate::sse;
 
-/// Characters of a client's messages that may wait to be answered, besides the one that is being answered.
+/// Characters of a client's messages that may wait for a reply, besides the message in progress.
 const INBOX: usize = MAX_BODY;
-/// What a message counts at least.
+/// The least that a message counts.
 const MESSAGE: usize = 256;
 
-/// Answers the request.
 pub async fn socket(
     mut object: Object,
     req: &Request,
@@ -65,11 +64,10 @@ pub async fn socket(
     Ok(answer.empty().into())
 }
 
-/// The client's socket.
 struct Client {
     socket: WebSocket,
     session: SessionId,
-    /// What the client has not acknowledged.
+    /// The data the client has not acknowledged.
     window: RefCell<Window>,
     ended: Cell<bool>,
 }
@@ -130,14 +128,13 @@ impl Drop for Messages {
     }
 }
 
-/// The client's messages, which are answered one after the other.
+/// The client's messages, replied to one after the other.
 struct Inbox {
     requests: Requests,
     client: Rc<Client>,
     messages: mpsc::UnboundedReceiver<Result<JsString, Error>>,
-    /// How much waits in `messages`.
+    /// The size of `messages`.
     waiting: Rc<Cell<usize>>,
-    /// Ends the stream.
     stop: mpsc::UnboundedSender<End>,
     _listeners: Listeners,
 }
@@ -169,7 +166,7 @@ impl Inbox {
         Ok(Self { requests, client, messages, waiting, stop, _listeners: listeners })
     }
 
-    /// Answers messages until the stream ends.
+    /// Replies to messages until the stream ends.
     async fn run(mut self, mut ended: oneshot::Receiver<()>) {
         loop {
             let message = futures::select_biased! {
@@ -186,7 +183,7 @@ impl Inbox {
         }
     }
 
-    /// The answer, and whether it is the last one.
+    /// The reply, and whether it is the last one.
     async fn answer(&self, message: Result<JsString, Error>) -> (Value, Option<End>) {
         let mut reference = Value::Null;
         let event = message.and_then(|message| read(&message, &mut reference));
@@ -215,7 +212,7 @@ impl Inbox {
 }
 
 impl Client {
-    /// Takes a message of the client's. An acknowledgement counts at once, whatever waits before it, and has no answer.
+    /// Receives a message. An acknowledgement takes effect at once, whatever waits before it, and has no reply.
     fn read(&self, event: &MessageEvent) -> Option<Result<JsString, Error>> {
         let Ok(text) = event.data().dyn_into::<JsString>() else {
             return Some(Err(Error::new(

@@ -11,170 +11,153 @@ use super::{CallId, Item, ItemId, Kind, ResponseId, Seconds, Seq};
 /// A record and its place in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The place.
     pub seq: Seq,
-    /// What happened.
     pub entry: Entry,
 }
 
-/// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// An item that the session was made with. Shows nothing.
+    /// An initial item. Shows nothing.
     Seeded {
         /// The message, call or output.
         item: Item,
     },
-    /// A message was accepted while a turn was open; it waits. Shows nothing.
+    /// A message was accepted while a turn was open, and queued. Shows nothing.
     Queued(Message),
-    /// A client took a message back that waited. Shows nothing.
+    /// A client withdrew a queued message. Shows nothing.
     Withdrawn {
-        /// Where its `Queued` record stands.
+        /// The place of its `Queued` record.
         queued: Seq,
-        /// When.
         at: Seconds,
     },
-    /// A message that waited joined the open turn, just before a model request.
+    /// A queued message joined the open turn, just before a model request.
     Steered {
-        /// Where its `Queued` record stands.
+        /// The place of its `Queued` record.
         queued: Seq,
-        /// When.
         at: Seconds,
     },
-    /// A turn began.
     Started(Started),
-    /// An output item of the turn is whole, or as whole as it will get.
+    /// An output item of the turn is complete, or will not grow any further.
     Output {
         /// The item: a message, reasoning or a call.
         item: Item,
-        /// Its place among the output items of the turn.
+        /// Its index among the turn's output items.
         index: u32,
-        /// Whether the model is shown it from now on. A call that never got to be answered is not in the transcript.
+        /// Whether the model sees it from now on. A call that was cut off never enters the transcript.
         context: bool,
     },
-    /// The model's response is complete and made these calls; client-side ones are parked from now on.
+    /// The model's response is complete and made these calls; its client-side calls are parked from now on.
     Called {
-        /// The calls, in the order in which the model made them.
+        /// The calls, in the order the model made them.
         calls: Vec<OpenCall>,
-        /// What the model request used.
+        /// Token usage of the model request.
         usage: Usage,
-        /// When.
         at: Seconds,
     },
     /// A call got its output.
     CallResolved {
-        /// The function_call_output.
         item: Item,
-        /// Where the call stands in the log.
+        /// The place of the call's record.
         call: Seq,
-        /// Its place among the output items of the turn.
+        /// The output's index among the turn's output items.
         index: u32,
-        /// Whether it is the last that the turn waited for, so that the model is asked again.
+        /// Whether this was the turn's last open call, so that the model is asked again.
         resumes: bool,
     },
-    /// The session added to the transcript: a word to the model in the user's name, or why the turn failed. Shows nothing.
+    /// An item the session itself added: a notice to the model in the user's name, or the error that ended the turn.
+    /// Shows nothing.
     Note {
         /// The user-role message, or the error.
         item: Item,
     },
-    /// The messages that waited were dropped. Shows nothing.
+    /// The queue was dropped. Shows nothing.
     Dropped {
-        /// When.
         at: Seconds,
     },
-    /// A model request failed or was lost and is made again.
+    /// A model request failed or was lost, and is repeated.
     Retried {
-        /// The attempt that comes now; the first request was attempt 1.
+        /// The number of the next attempt; the first request was attempt 1.
         attempt: u32,
-        /// How often the session was found dead at this point of the turn, this time included.
+        /// How often a new instance found the session dead at this point of the turn, this time included.
         restarts: u32,
-        /// How long it is put off.
+        /// The delay before the attempt, in seconds.
         delay_seconds: u32,
-        /// Why.
         error: Failure,
-        /// When.
         at: Seconds,
     },
-    /// The turn is over.
+    /// The turn has ended.
     Ended {
-        /// How it ended.
         outcome: Outcome,
-        /// What its model requests used.
+        /// Token usage of all its model requests.
         usage: Usage,
-        /// When.
         at: Seconds,
-        /// What an observer of the stream needs to know of the turn.
+        /// The outcome and everything a reader of the stream needs to know about the turn.
         turn: TurnHead,
     },
 }
 
-/// A message and what its turn will need.
+/// A message and the parameters of its turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The user's message.
     pub item: Item,
-    /// The client-side tools of its turn.
+    /// Client-side tools posted with the message, available during its turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
-    /// The model to use instead of the agent's.
+    /// Replaces the agent's model for this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What its turn asks of the model. Nothing that the session reads.
+    /// Sampling settings of the turn. The session passes them on unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<serde_json::Value>,
-    /// Whether it is to join the open turn instead of having its own.
+    /// Whether to join the open turn instead of starting one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steers: bool,
 }
 
-/// A turn's beginning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
-    /// The turn.
     pub turn: TurnHead,
     /// The message that it answers.
     pub source: Source,
 }
 
-/// Where the message of a turn is.
+/// Where the message that started a turn is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// In this record.
     Message(Box<Message>),
     /// In the `Queued` record at that place.
     Queued(Seq),
 }
 
-/// What all records of one turn agree on.
+/// The fields all records of one turn share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnHead {
-    /// The turn's id.
     pub response_id: ResponseId,
-    /// The model that was asked.
+    /// The model of the turn.
     pub model: String,
     /// When the turn began.
     pub created_at: Seconds,
-    /// Where its `Started` record stands.
+    /// The place of its `Started` record.
     pub started: Seq,
 }
 
-/// A tool that runs at a client.
+/// A client-side tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
-    /// What the model is told about it.
+    /// The description the model reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// JSON schema of the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<serde_json::Value>,
-    /// Whether the model must keep to the schema.
+    /// Whether arguments must conform to the schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
-    /// Seconds until a call of it expires, instead of the agent's. The model is not told.
+    /// Seconds until a call of this tool expires; overrides the agent's value. Not sent to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_timeout_s: Option<u64>,
 }
@@ -182,30 +165,28 @@ pub struct Tool {
 /// A call without an output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
-    /// Where its item stands in the log.
+    /// The place of its item in the log.
     pub seq: Seq,
-    /// The item.
     pub item_id: ItemId,
-    /// The call, as clients name it.
+    /// The call's id, as clients know it.
     pub call_id: CallId,
-    /// The provider's own id of the call, where that is another one.
+    /// The provider's own id of the call, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// The tool.
     pub name: String,
-    /// Its place among the output items of the turn.
+    /// Its index among the turn's output items.
     pub index: u32,
-    /// When the model made it.
+    /// When the model made the call.
     pub created_at: Seconds,
-    /// When it expires, if ever.
+    /// When the call expires; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Seconds>,
-    /// Whether a client has to answer it. Otherwise the session does, at once.
+    /// Whether a client must resolve it. The session resolves other calls itself, at once.
     pub parked: bool,
 }
 
 impl OpenCall {
-    /// The id by which the provider knows the call.
+    /// The id the provider uses for the call.
     pub fn provider_id(&self) -> &str {
         self.provider_id.as_deref().unwrap_or(self.call_id.as_str())
     }
@@ -215,18 +196,17 @@ impl OpenCall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The model finished.
     Completed,
-    /// The model was stopped before it had finished, for example by a limit on its output.
+    /// The model stopped early, for example at its output limit.
     Incomplete(String),
-    /// The turn could not go on.
+    /// The turn failed.
     Failed(Failure),
-    /// A client stopped it.
+    /// A client interrupted it.
     Cancelled,
 }
 
 impl Outcome {
-    /// The word for it, as clients see it.
+    /// The outcome's name in the contract.
     pub fn status(&self) -> &'static str {
         match self {
             Outcome::Completed => "completed",
@@ -237,33 +217,31 @@ impl Outcome {
     }
 }
 
-/// Why something failed: a code for programs, a message for people.
+/// An error: a code for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// One of the codes of the contract, such as `upstream_error`.
+    /// A code from the contract, such as `upstream_error`.
     pub code: String,
-    /// What happened, without secrets.
+    /// What happened; never contains secrets.
     pub message: String,
 }
 
-/// Tokens used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Tokens of the requests, those from a cache included.
+    /// Input tokens, cached ones included.
     pub input_tokens: u64,
-    /// Tokens of the answers, reasoning included.
+    /// Output tokens, reasoning included.
     pub output_tokens: u64,
-    /// Both.
     pub total_tokens: u64,
-    /// Input tokens that came from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cached_tokens: u64,
     /// Output tokens spent on reasoning.
     pub reasoning_tokens: u64,
 }
 
 impl Usage {
-    /// Adds what another request used.
+    /// Adds the usage of another request.
     pub fn add(&mut self, more: Usage) {
         self.input_tokens = self.input_tokens.saturating_add(more.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(more.output_tokens);
@@ -274,7 +252,7 @@ impl Usage {
 }
 
 impl Usage {
-    /// What is more here than there.
+    /// The difference `self - other`, field by field.
     pub fn less(self, other: Usage) -> Usage {
         Usage {
             input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
@@ -287,7 +265,7 @@ impl Usage {
 }
 
 impl Entry {
-    /// Where the `Queued` record of the message stands that enters the transcript here.
+    /// The place of the `Queued` record whose message enters the transcript with this record.
     pub fn queued(&self) -> Option<Seq> {
         match self {
             Entry::Started(Started { source: Source::Queued(queued), .. }) | Entry::Steered { queued, .. } => {
@@ -307,7 +285,7 @@ impl Entry {
         }
     }
 
-    /// The item that the record adds to the transcript or to the queue.
+    /// The item this record adds to the transcript or to the queue.
     pub fn item(&self) -> Option<&Item> {
         match self {
             Entry::Queued(message) => Some(&message.item),
@@ -326,7 +304,7 @@ impl Entry {
         }
     }
 
-    /// The same item, for putting its body in place.
+    /// The same item, mutable: storage puts its body in place.
     pub fn item_mut(&mut self) -> Option<&mut Item> {
         match self {
             Entry::Queued(message) => Some(&mut message.item),
@@ -345,7 +323,7 @@ impl Entry {
         }
     }
 
-    /// Whether the model is shown the record's item.
+    /// Whether the model sees the record's item.
     pub fn in_context(&self) -> bool {
         match self {
             Entry::Output { context, .. } => *context,
@@ -360,7 +338,7 @@ impl Entry {
         }
     }
 
-    /// The call that the record's item is or answers.
+    /// The call the record's item makes or resolves.
     pub fn call_id(&self) -> Option<&CallId> {
         self.item().and_then(Item::call_id)
     }

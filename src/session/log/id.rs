@@ -1,4 +1,4 @@
-//! The names and numbers of a session's world, each a type of its own.
+//! The ids and numbers of a session, each a type of its own.
 
 use std::fmt;
 
@@ -53,16 +53,16 @@ id!(
 );
 
 impl SessionId {
-    /// An id that has the form of one: it becomes part of the name of the session's object.
+    /// An id in valid form. It becomes part of an object's name, so it is checked before use.
     pub fn parse(id: &str) -> Option<Self> {
         let hex = id.strip_prefix("sess_")?;
         (hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| Self(id.to_string()))
     }
 }
 
-/// Where new ids come from. The runtime draws them from the clock and the platform's randomness, tests count.
+/// Source of new ids. The runtime uses the clock and the platform's randomness; tests count.
 pub trait Mint {
-    /// 32 lower-case hex digits, later ones sorting after earlier ones.
+    /// 32 lower-case hex digits; later ids sort after earlier ones.
     fn uuid(&mut self) -> String;
 }
 
@@ -78,7 +78,7 @@ impl Seconds {
     }
 }
 
-/// The place of a record in the session's log. Grows, may have gaps, is never given twice.
+/// The place of a record in the session's log. Increases, may have gaps, and is never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);

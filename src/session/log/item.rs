@@ -1,30 +1,28 @@
 //! Items: the units of the transcript.
 //!
-//! An item's `body` is the JSON that a Responses API request carries for it, stored once and sent as it is. What the
-//! session itself needs to know of an item stands beside it in typed form, so the body is parsed only to show it.
+//! An item's `body` is its JSON in the form of a Responses API request, stored once and sent as it is. The fields the
+//! session itself needs stand beside it in typed form, so the body is parsed only for clients.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{CallId, ItemId, ResponseId, Seconds};
 
-/// Where an output's body says that it tells why the tool failed.
+/// The key in an output's body that marks it as the tool's error.
 pub const IS_ERROR: &str = "is_error";
 
 /// One unit of the transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
-    /// The item's id.
     pub id: ItemId,
-    /// The turn that the item belongs to.
+    /// The turn the item belongs to.
     pub response_id: ResponseId,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Seconds,
     /// How complete it is.
     pub status: Status,
-    /// What it is.
     pub kind: Kind,
-    /// The item as the model sees it: one JSON object in the form of a Responses API input item.
+    /// The item as the model sees it: a Responses API input item, as JSON.
     #[serde(skip)]
     pub body: String,
 }
@@ -34,60 +32,55 @@ pub struct Item {
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Text from the user or the assistant.
-    Message {
-        /// Who speaks.
-        role: Role,
-    },
+    Message { role: Role },
     /// The model's reasoning; its payload is opaque and replayed verbatim.
     Reasoning,
-    /// The model calls a tool.
+    /// A tool call.
     FunctionCall {
-        /// The id by which clients answer.
+        /// The id clients use to resolve the call.
         call_id: CallId,
-        /// The tool.
         name: String,
     },
-    /// The answer to a call.
+    /// The output of a call.
     FunctionCallOutput {
-        /// The call that it answers.
+        /// The call it resolves.
         call_id: CallId,
     },
-    /// Why a turn failed. Clients see it, the model does not.
+    /// The error that ended a turn. Clients see it, the model does not.
     Error,
 }
 
-/// Who speaks in a message.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The user, or the session on the user's behalf.
     User,
-    /// The model.
     Assistant,
 }
 
-/// How complete an item is. For an output it says whether a client gave it or the session made it up.
+/// An item's status. For an output it also says who wrote it: a client, or the session in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Being written; on the stream only.
+    /// Being written; appears only on the stream.
     InProgress,
-    /// A call that waits for its output.
+    /// A call without an output.
     ActionRequired,
-    /// Whole.
+    /// Complete.
     Completed,
-    /// Cut off; what there is was kept.
+    /// Cut off; the partial text is kept.
     Incomplete,
-    /// A message that waits for its turn.
+    /// A queued message.
     Queued,
-    /// An output that the session wrote because the call was cancelled, and that call.
+    /// A cancelled call, and the output the session wrote for it.
     Cancelled,
-    /// An output that the session wrote because the call's deadline passed.
+    /// The output the session wrote for a call whose deadline passed.
     Expired,
 }
 
 impl Item {
-    /// The call that this item is or answers.
+    /// The call this item makes or resolves.
     pub fn call_id(&self) -> Option<&CallId> {
         match &self.kind {
             Kind::FunctionCall { call_id, .. } | Kind::FunctionCallOutput { call_id } => Some(call_id),
@@ -96,12 +89,12 @@ impl Item {
     }
 }
 
-/// A user message's body from its content parts.
+/// Builds a user message's body from its content parts.
 pub fn user_message(content: &Value) -> String {
     json!({"type": "message", "role": "user", "content": content}).to_string()
 }
 
-/// An output's body. `call_id` is the provider's name for the call. Not every provider can be told that it is an error.
+/// Builds an output's body. `call_id` is the provider's id of the call. Some providers cannot be told about errors.
 pub fn output(call_id: &str, output: &Value, is_error: bool) -> String {
     let mut body = json!({"type": "function_call_output", "call_id": call_id, "output": output});
     if let (Some(body), true) = (body.as_object_mut(), is_error) {

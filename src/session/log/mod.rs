@@ -1,6 +1,6 @@
-//! The log: what a session's records say, and how they are read.
+//! The log: the durable records and how they are read.
 //!
-//! The machine reads the log only where its small state does not suffice: outputs of old calls, and replays.
+//! The machine reads the log only where its small state does not suffice: for outputs of old calls, and for replays.
 
 mod entry;
 mod id;
@@ -16,17 +16,16 @@ pub use open::{Open, Opening, Part, PartKind};
 
 /// The records of a session, as storage has them.
 pub trait Log {
-    /// Up to `limit` records from place `from` on, in order: as many as have about a megabyte, but at least one if there is
-    /// any. Fewer than `limit` do not mean that there are no more.
+    /// Up to `limit` records from place `from` on, in order: at most about a megabyte, but at least one if there is
+    /// one. Fewer than `limit` records do not mean that the log ends there.
     fn records(&self, from: Seq, limit: usize) -> Result<Vec<Record>, Unreadable>;
 
-    /// The output that a call got.
+    /// The output of a call, if it has one.
     fn output_of(&self, call_id: &CallId) -> Result<Option<Item>, Unreadable>;
 
-    /// Whether a call of that name is in the log.
+    /// Whether the log has a call with that id.
     fn has_call(&self, call_id: &CallId) -> Result<bool, Unreadable>;
 
-    /// One record.
     fn record(&self, seq: Seq) -> Result<Record, Unreadable> {
         let found = self.records(seq, 1)?.into_iter().next().filter(|record| record.seq == seq);
         found.ok_or(Unreadable::Missing(seq))
@@ -41,10 +40,10 @@ pub trait Log {
 /// The log cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unreadable {
-    /// A record that must be there is not.
+    /// A record is missing.
     #[error("record {} is missing from the log", .0.0)]
     Missing(Seq),
-    /// A record cannot be understood.
+    /// A record cannot be decoded.
     #[error("record {} cannot be read: {}", .0.0, .1)]
     Corrupt(Seq, String),
     /// A newer version of the server wrote it.
@@ -54,15 +53,14 @@ pub enum Unreadable {
     Newer {
         /// The form of the storage.
         found: u32,
-        /// The newest form that is known here.
+        /// The newest schema version this build knows.
         known: u32,
     },
-    /// Something is too large to be stored, and was not.
+    /// Something was too large to store, and was not stored.
     #[error("this would take {size} bytes in one row of storage, the limit is {limit}")]
     TooLarge {
-        /// Its bytes.
         size: usize,
-        /// The most that a row may have.
+        /// The limit of a row, in bytes.
         limit: usize,
     },
     /// Storage failed.

@@ -1,50 +1,45 @@
-//! Output items that the model is still writing, or that wait for the end of its response.
+//! Output items that the model is still writing, or that are held until its response is complete.
 //!
 //! Always true: open items are a suffix of the turn's items; each knows its place in the log from the start; only the
 //! last may still grow. They live in memory and in a checkpoint row. A call stays open until the model's response is
-//! complete, because a call whose response was cut off must not be answered by anybody.
+//! complete, because nobody may resolve a call whose response was cut off.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{CallId, Item, ItemId, Kind, ResponseId, Role, Seconds, Status};
 
-/// An item in the making.
+/// An unfinished item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Open {
     /// The id that the finished item will have.
     pub id: ItemId,
-    /// When it opened.
     pub created_at: Seconds,
-    /// What it will be.
+    /// What the item will become.
     pub opening: Opening,
     /// Its texts, in order.
     pub parts: Vec<Part>,
     /// Whether the model has finished it.
     pub closed: bool,
-    /// Opaque provider payload: the whole of a reasoning item, or keys that have to be replayed with a call.
+    /// Opaque provider payload: a whole reasoning item, or keys to replay with a call.
     #[serde(default)]
     pub payload: Option<Value>,
-    /// White space at the start of a call's arguments, held back until it is clear that more follows.
+    /// Leading white space of a call's arguments, held back until more text follows.
     #[serde(default)]
     lead: String,
 }
 
-/// What the model begins to write.
+/// What the model has started to write.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Opening {
-    /// An assistant message.
     Message,
-    /// Reasoning.
     Reasoning,
-    /// A call.
     Call {
-        /// The id by which clients answer.
+        /// The id clients use to resolve the call.
         call_id: CallId,
         /// The provider's name for the call.
         provider_id: String,
-        /// The tool.
         name: String,
     },
 }
@@ -60,19 +55,17 @@ pub struct Part {
     pub closed: bool,
 }
 
-/// Kinds of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
-    /// What the assistant says.
+    /// Text of the assistant.
     Text,
-    /// Why the assistant won't.
+    /// The assistant's refusal.
     Refusal,
     /// A call's arguments: the model's own JSON text.
     Arguments,
     /// A summary of reasoning.
     Summary,
-    /// Reasoning itself.
     Reasoning,
 }
 
@@ -91,7 +84,7 @@ impl Open {
         matches!(self.opening, Opening::Call { .. })
     }
 
-    /// Takes more text. Text of another kind, or `fresh` text, begins a new part.
+    /// Appends text. Text of another kind, or `fresh` text, starts a new part.
     pub fn push(&mut self, kind: PartKind, fresh: bool, text: &str) {
         if text.is_empty() || self.closed {
             return;
@@ -119,7 +112,7 @@ impl Open {
         }
     }
 
-    /// The kind of text that the item can hold in place of `kind`. A stored item has its summaries before its content.
+    /// The kind of text the item accepts in place of `kind`. A stored item has its summaries before its content.
     fn fitting(&self, kind: PartKind) -> PartKind {
         // Once there is content, all that follows is.
         let content = self.parts.last().is_some_and(|part| part.kind == PartKind::Reasoning);
@@ -132,7 +125,7 @@ impl Open {
         }
     }
 
-    /// The model has finished the item. A call without arguments gets empty ones.
+    /// Marks the item as finished. A call without arguments gets empty ones.
     pub fn close(&mut self) {
         if self.closed {
             return;
@@ -146,12 +139,12 @@ impl Open {
         }
     }
 
-    /// All its text of one kind.
+    /// All text of one kind, concatenated.
     pub fn text(&self, kind: PartKind) -> String {
         self.parts.iter().filter(|part| part.kind == kind).map(|part| part.text.as_str()).collect()
     }
 
-    /// A finished item in the form in which it was written.
+    /// A finished item, as it was written.
     pub fn of(item: &Item) -> Self {
         let body: Value = serde_json::from_str(&item.body).unwrap_or(Value::Null);
         let text_of =
@@ -180,7 +173,7 @@ impl Open {
         Self { parts, closed: true, ..Self::new(item.id.clone(), item.created_at, opening) }
     }
 
-    /// The tool that it calls; empty if it is no call.
+    /// The name of the called tool; empty if the item is not a call.
     pub fn tool(&self) -> &str {
         match &self.opening {
             Opening::Call { name, .. } => name,
@@ -188,7 +181,7 @@ impl Open {
         }
     }
 
-    /// The item as it goes into the log.
+    /// The item in the form the log stores.
     pub fn item(&self, response_id: &ResponseId, status: Status) -> Item {
         let (kind, body) = match &self.opening {
             Opening::Message => (Kind::Message { role: Role::Assistant }, self.message_body()),
@@ -225,7 +218,7 @@ impl Open {
         json!({"type": "message", "role": "assistant", "content": content})
     }
 
-    /// The provider's own item where there is one: it is replayed verbatim.
+    /// The provider's own item, if it sent one: it is replayed verbatim.
     fn reasoning_body(&self) -> Value {
         let texts = |kind, name: &str| -> Vec<Value> {
             self.parts.iter().filter(|p| p.kind == kind).map(|p| json!({"type": name, "text": p.text})).collect()

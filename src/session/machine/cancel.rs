@@ -1,10 +1,10 @@
-//! Cancels one call: the model is told that nobody will answer it, and the turn goes on.
+//! Cancels one call: the model is told that it has no output, and the turn continues.
 
 use super::output::{OnLastOutput, Resolution};
 use super::{Ack, Rejected, Step};
 use crate::session::log::{CallId, Status};
 
-/// What the model is told about such a call.
+/// The output of a cancelled call, for the model.
 const CANCELLED: &str = "cancelled: the user or the client decided not to answer this call";
 
 impl Step<'_, '_> {

@@ -1,19 +1,19 @@
-//! What a step asks of its driver.
+//! The effects of a step.
 
 use super::Alarm;
 use crate::session::log::{CallId, ItemId, Record, ResponseId, Seq};
 
-/// The effects of one step, in the order in which the driver performs them. It publishes what was appended before it sets
-/// the alarm.
+/// The effects of one step, in the order the driver performs them. It publishes what was appended before it sets the
+/// alarm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects {
     /// Records to append, together with the new state row, in one synchronous burst.
     pub append: Vec<Record>,
     /// The alarm the session needs from now on; `None` if it needs none.
     pub alarm: Option<Alarm>,
-    /// Tasks to abort. What they still report changes nothing.
+    /// Tasks to abort. Anything they still report is ignored.
     pub stop: Vec<TaskId>,
-    /// Tasks to run beside the session. Each reports its results as inputs that name it.
+    /// Tasks to run beside the session. Each reports with inputs that name it.
     pub start: Vec<Task>,
     /// The reply to the sender of the input.
     pub ack: Ack,
@@ -26,7 +26,7 @@ pub enum Task {
     Sample(Sample),
 }
 
-/// Names a task among all that a session ever starts.
+/// Identifies a task among all a session ever starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskId {
     /// The model request with that `Sample::at`.
@@ -34,7 +34,6 @@ pub enum TaskId {
 }
 
 impl Task {
-    /// The task's name.
     pub fn id(&self) -> TaskId {
         match self {
             Task::Sample(Sample { at }) => TaskId::Sample(*at),
@@ -42,74 +41,67 @@ impl Task {
     }
 }
 
-/// A model request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The place in the log reserved for its first output item. Names the request.
+    /// The place reserved for its first output item. Identifies the request.
     pub at: Seq,
 }
 
-/// The reply to an input.
+/// The acknowledgement of an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ack {
-    /// The input was not a client's.
+    /// The input did not come from a client.
     #[default]
     None,
-    /// To a message.
     Message {
-        /// The message's item.
         item_id: ItemId,
-        /// The turn that answers it.
+        /// The message's turn.
         response_id: ResponseId,
-        /// What becomes of it.
+        /// What happened to it.
         status: MessageStatus,
     },
-    /// To a tool output.
+    /// Of a tool output.
     Output {
-        /// The call.
         call_id: CallId,
         /// Whether the output is new.
         status: OutputStatus,
-        /// Calls of the turn that still wait.
+        /// Calls of the turn that are still open.
         remaining: usize,
     },
-    /// To a message that was withdrawn.
+    /// Of a withdrawn message.
     Withdrawn(ItemId),
-    /// To a call that was to be cancelled.
+    /// Of a cancelled call.
     Cancelled {
-        /// The call.
         call_id: CallId,
-        /// Calls of the turn that still wait.
+        /// Calls of the turn that are still open.
         remaining: usize,
     },
-    /// To an interrupt.
     Interrupt(InterruptStatus),
 }
 
-/// What becomes of a message.
+/// What happened to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageStatus {
-    /// Its turn has begun.
+    /// It started a turn.
     Started,
-    /// It waits for its turn.
+    /// It is queued.
     Queued,
-    /// It joins the open turn.
+    /// It will join the open turn.
     Steered,
 }
 
 /// Whether an output is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStatus {
-    /// It is the call's output.
+    /// It is now the call's output.
     Accepted,
-    /// The call has the very same output already.
+    /// The call already has this very output.
     Duplicate,
 }
 
 /// What an interrupt did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterruptStatus {
-    /// Ended the turn.
     Interrupted,
     /// Nothing: no turn was open.
     Idle,

@@ -1,4 +1,4 @@
-//! What a session can be told, and why it may say no.
+//! The inputs of a session, and the reasons to reject them.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -7,43 +7,40 @@ use crate::session::log::{
     CallId, Failure, Item, ItemId, Message, PartKind, ResponseId, Role, Seq, Tool, Unreadable, Usage,
 };
 
-/// An input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A user's message.
     Message(NewMessage),
     /// The output of a call.
     Output(ToolOutput),
-    /// Take a message back that waits.
+    /// Withdraw a queued message.
     Withdraw(ItemId),
-    /// Answer an open call with the word that nobody will.
+    /// Resolve an open call with a notice that it was cancelled.
     Cancel(CallId),
-    /// What a new session begins with.
+    /// The initial items of a new session.
     InitialItems(Vec<InitialItem>),
-    /// The session is a copy of another one: whatever was open there is not open here.
+    /// The session is a fork: whatever was open in the original is not open here.
     Forked,
     /// Stop the open turn; the queue goes on.
     Interrupt {
-        /// The turn that is meant; another one is left alone.
+        /// The turn to stop; an open turn with another id is left alone.
         response_id: Option<ResponseId>,
     },
     /// Stop the open turn and drop the queue.
     Stop,
-    /// What the model says.
+    /// Output of the model.
     Model {
-        /// The request that it answers (`Sample::at`).
+        /// The request it belongs to (`Sample::at`).
         at: Seq,
         /// In order.
         events: Vec<ModelEvent>,
     },
-    /// The model request is over without an end of its own.
+    /// The model request ended without an end of its own.
     ModelFailed {
         /// The request (`Sample::at`).
         at: Seq,
-        /// Why.
         failure: ModelFailure,
     },
-    /// A new instance of the session's object has loaded it: whatever ran before runs no more.
+    /// A new instance of the session's object has loaded it: nothing an earlier instance started is still running.
     Recover,
     /// A deadline may have passed.
     Alarm,
@@ -52,99 +49,85 @@ pub enum Input {
 /// A message as it was posted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewMessage {
-    /// Its content parts.
     pub content: Value,
-    /// The client-side tools of its turn.
+    /// Client-side tools for its turn.
     pub tools: Vec<Tool>,
-    /// The model to use instead of the agent's.
+    /// Replaces the agent's model for its turn.
     pub model: Option<String>,
-    /// What its turn asks of the model. Nothing that the session reads.
+    /// Sampling settings of its turn. The session passes them on unread.
     pub settings: Option<Value>,
-    /// What to do when a turn is open.
+    /// What to do if a turn is open.
     pub on_busy: OnBusy,
 }
 
-/// What becomes of a message that comes while a turn is open.
+/// What happens to a message that arrives while a turn is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnBusy {
-    /// It waits for a turn of its own.
+    /// It is queued and gets a turn of its own.
     #[default]
     Queue,
-    /// It joins the open turn: the model is shown it with the next request.
+    /// It joins the open turn: the model sees it with the next request.
     Steer,
-    /// It stops the open turn first.
+    /// It interrupts the open turn first.
     Interrupt,
-    /// It is refused.
     Reject,
 }
 
 /// An output as it was posted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOutput {
-    /// The call.
     pub call_id: CallId,
-    /// A string, or content parts. The model gets it unchanged.
+    /// A string, or content parts. Passed to the model unchanged.
     pub output: Value,
-    /// Whether it tells why the tool failed.
+    /// Whether the output reports an error of the tool.
     pub is_error: bool,
 }
 
-/// An item that a session is made with.
+/// An item a session is created with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InitialItem {
-    /// A message.
     Message {
-        /// Who spoke.
         role: Role,
-        /// Its content parts.
         content: Value,
     },
-    /// A call.
     Call {
-        /// Its id.
         call_id: CallId,
-        /// The tool.
         name: String,
         /// JSON text.
         arguments: String,
     },
-    /// The output of a call before it.
+    /// The output of an earlier call in the list.
     Output(ToolOutput),
 }
 
-/// What the model says, in words common to all providers. Items come one after the other.
+/// Output of the model, in terms common to all providers. Items arrive one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
-    /// An assistant message begins.
+    /// An assistant message starts.
     Message,
-    /// Reasoning begins.
     Reasoning,
-    /// A call begins.
     Call {
-        /// The provider's name for it.
+        /// The provider's id of the call.
         provider_id: String,
-        /// The tool.
         name: String,
     },
-    /// The item that began last gets more text.
+    /// The item that started last gets more text.
     Text {
-        /// What kind.
         kind: PartKind,
-        /// Whether it begins a part of its own.
+        /// Whether it starts a new part.
         fresh: bool,
-        /// The text.
         text: String,
     },
-    /// The item that began last is finished.
+    /// The item that started last is finished.
     Close {
-        /// Provider payload that must be replayed with it.
+        /// Provider payload to replay with it.
         payload: Option<Value>,
     },
     /// The response is complete.
     Finish {
         /// Why the model stopped.
         reason: Finish,
-        /// What the request used.
+        /// Token usage of the request.
         usage: Usage,
     },
 }
@@ -152,55 +135,52 @@ pub enum ModelEvent {
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// It had said what it wanted. Whether there are calls to answer is seen from the calls.
+    /// It finished on its own. Whether there are calls to resolve follows from the calls themselves.
     Done,
-    /// A limit, by the contract's name for it: `max_output_tokens`, `content_filter`.
+    /// It hit a limit, by the contract's name for it: `max_output_tokens`, `content_filter`.
     Limit(String),
 }
 
-/// A model request that went wrong.
+/// A failed model request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFailure {
-    /// What clients are told.
+    /// The error clients see.
     pub failure: Failure,
     /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// When the provider asked to be left alone for a while: how long.
+    /// How many seconds the provider asked to wait, if it did.
     pub retry_after_seconds: Option<u32>,
 }
 
-/// Why an input was refused. Nothing has changed.
+/// Why an input was rejected. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Rejected {
-    /// No such call.
     #[error("no call {0} was ever made in this session")]
     UnknownCall(CallId),
-    /// The call has another output.
+    /// The call has a different output.
     #[error("call {0} already has a different output; the first answer counts")]
     AlreadyResolved(CallId),
-    /// The session answered the call itself.
+    /// The session resolved the call itself.
     #[error("call {0} was cancelled or expired before this output came; the model was told so")]
     CallCancelled(CallId),
-    /// A turn is open and the message did not want to wait.
+    /// A turn is open and the message asked not to be queued.
     #[error("turn {response_id} is open{}; post with on_busy queue, steer or interrupt, or wait for it to end", waiting_for(.calls))]
     TurnInProgress {
-        /// The open turn.
         response_id: ResponseId,
-        /// The calls that it waits for.
+        /// The open calls of that turn.
         calls: Vec<CallId>,
     },
-    /// No such message waits.
+    /// No such message is queued.
     #[error("no message {0} waits in the queue; its turn may have begun")]
     NotQueued(ItemId),
-    /// The items that a session was to be made with do not fit together.
+    /// The initial items are inconsistent.
     #[error("{why}")]
     Unpaired {
-        /// Which of them.
         index: usize,
-        /// What is wrong with it.
+        /// What is wrong with them.
         why: String,
     },
-    /// Too many messages wait.
+    /// The queue is full.
     #[error("{0} messages wait already, which is the limit; wait for one to be answered")]
     QueueFull(usize),
     /// The log cannot be read.

@@ -1,24 +1,22 @@
-//! Interrupts: the turn ends in one durable step, and the next model request is as valid as any.
+//! Interrupts: the turn ends in one durable step, and the next model request is valid.
 
 use super::output::{OnLastOutput, Resolution};
 use super::{Ack, InterruptStatus, Phase, Step};
 use crate::session::log::{Entry, Kind, OpenCall, Outcome, ResponseId, Role, Status, user_message};
 
-/// What the model is told about a turn that was stopped.
+/// What the model reads about an interrupted turn.
 #[derive(Clone, Copy)]
 pub(super) struct Notice {
-    /// In the user's name.
+    /// As a message in the user's name.
     marker: &'static str,
-    /// As the output of a call that was open then.
+    /// As the output of a call that was open.
     output: &'static str,
 }
 
-/// By a client.
 pub(super) const INTERRUPTED: Notice = Notice {
     marker: "[The user interrupted the previous response. What was running has been stopped.]",
     output: "cancelled: the user interrupted the turn before this call was answered",
 };
-/// By being copied.
 pub(super) const FORKED: Notice = Notice {
     marker: "[This conversation is a copy that was made before the previous response was complete.]",
     output: "cancelled: the conversation was copied before this call was answered",
@@ -51,7 +49,7 @@ impl Step<'_, '_> {
         self.effects.ack = Ack::Interrupt(status);
     }
 
-    /// Stops the open turn: partial text is kept, open calls get an output, the model is told.
+    /// Stops the open turn: partial text is kept, open calls are resolved, the model is told.
     pub(super) fn cancel_turn(&mut self, words: Notice) {
         let calls: Vec<OpenCall> = self.session.state.open_calls().to_vec();
         if let Phase::Sampling { .. } = self.session.state.phase {

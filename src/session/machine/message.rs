@@ -1,4 +1,4 @@
-//! A user's message: it begins a turn, waits for one of its own, or joins the open one.
+//! User messages: a message starts a turn, is queued for one, or joins the open one.
 
 use super::{Ack, MessageStatus, NewMessage, OnBusy, Rejected, Step};
 use crate::session::log::{CallId, Entry, ItemId, Kind, ResponseId, Role, Source, Status, user_message};
@@ -42,7 +42,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Takes a message back that waits.
+    /// Withdraws a queued message.
     pub(super) fn withdraw(&mut self, item_id: ItemId) -> Result<(), Rejected> {
         let mut queue = self.session.state.queue.iter();
         let Some(queued) = queue.find(|waiting| waiting.item_id == item_id).map(|waiting| waiting.seq) else {
@@ -53,7 +53,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Whether a message waits to join the open turn.
+    /// Whether a queued message is to join the open turn.
     pub(super) fn is_steered(&self) -> bool {
         let state = &self.session.state;
         state
@@ -61,7 +61,7 @@ impl Step<'_, '_> {
             .is_some_and(|turn| state.queue.iter().any(|w| w.steers && w.response_id == turn.head.response_id))
     }
 
-    /// Lets the messages join that wait to. Only between two model requests, with every call answered.
+    /// Lets queued messages join the open turn. Only between two model requests, with every call resolved.
     pub(super) fn steer(&mut self) {
         let Some(turn) = self.session.state.turn() else { return };
         let queue = self.session.state.queue.iter();

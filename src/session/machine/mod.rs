@@ -27,76 +27,73 @@ use super::stream::{Cursor, Discard, Feed, SessionStatus, Sink, Step as Shown};
 /// Attempts at one model request.
 pub const MAX_ATTEMPTS: u32 = 4;
 
-/// What a session needs to know of its agent and its deployment to decide.
+/// The part of the agent's and the deployment's settings the session decides by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The model that the agent asks.
+    /// The agent's model.
     pub model: String,
     /// Names of the agent's own client-side tools.
     pub client_tools: Vec<String>,
-    /// Seconds until a parked call expires; none: never.
+    /// Seconds until a parked call expires; `None`: never.
     pub tool_timeout: Option<u64>,
-    /// The same for those of the agent's tools that have a time of their own.
+    /// The same per tool, for tools of the agent that have a timeout of their own.
     pub tool_timeouts: BTreeMap<String, u64>,
-    /// When the session is over and everything of it is erased; none: never.
+    /// When the session expires and is erased; `None`: never.
     pub expires_at: Option<Seconds>,
-    /// Model responses that one turn may have.
+    /// Limit of model responses per turn.
     pub max_model_calls: u32,
-    /// Messages that may wait.
+    /// Limit of queued messages.
     pub max_queue: usize,
-    /// Bytes that one response of a model may hold.
+    /// Limit of one model response, in bytes.
     pub max_answer: usize,
-    /// Seconds after which somebody looks after a model request, in case that whoever runs it has died.
+    /// Seconds after which the watchdog checks a model request, in case its instance has died.
     pub watchdog: u64,
     /// Seconds without progress after which recovery gives up.
     pub recovery_window: u64,
 }
 
-/// A session: its durable state, and what the model is writing at the moment.
+/// A session: its durable state, and the items the model is writing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
-    /// Its name.
     pub id: SessionId,
-    /// What it needs to know of its agent.
+    /// The settings it decides by.
     pub settings: Settings,
-    /// The durable state.
     pub state: State,
     open: Vec<Open>,
     shown: Cursor,
-    /// The model request that was made last.
+    /// The current model request.
     asked: Option<Seq>,
-    /// When the model was last heard, as far as the last checkpoint tells; none: not since the log tells.
+    /// When model output last arrived, according to the last checkpoint; `None`: not since the last record.
     heard: Option<Seconds>,
-    /// Bytes of its answer so far.
+    /// Size of the current response, in bytes.
     answered: usize,
-    /// Bytes of its calls' ids so far, as the provider knows them.
+    /// Size of the provider's call ids in it, in bytes.
     provider_ids: usize,
 }
 
-/// What a step may look at and draw from.
+/// What a step reads and draws from.
 pub struct Context<'a> {
     /// The time of the step.
     pub now: Seconds,
-    /// New ids.
     pub ids: &'a mut dyn Mint,
     /// The log so far.
     pub log: &'a dyn Log,
 }
 
 impl Session {
-    /// A session as storage has it, with the open items that were last checkpointed.
+    /// A session as loaded from storage, with the open items of the last checkpoint.
     pub fn load(id: SessionId, settings: Settings, state: State, open: Vec<Open>) -> Self {
         let shown = logged(&state);
         Self { id, settings, state, open, shown, asked: None, answered: 0, provider_ids: 0, heard: None }
     }
 
-    /// The same, knowing that the model was last heard at that time: recovery counts from then.
+    /// The same, with the time model output last arrived: recovery counts from then.
     #[must_use]
     pub fn heard_at(self, heard: Option<Seconds>) -> Self {
         Self { heard, ..self }
     }
 
-    /// Takes one input. An input that is rejected has changed nothing.
+    /// Takes one input. A rejected input changes nothing.
     pub fn step(&mut self, input: Input, context: &mut Context<'_>) -> Result<Effects, Rejected> {
         let mut step = Step { session: self, context, effects: Effects::default() };
         match input {
@@ -117,8 +114,8 @@ impl Session {
         Ok(Effects { alarm: self.due(context.now), ..effects })
     }
 
-    /// Shows what is new since the last time: records that were just appended, and the growth of the open items. After a
-    /// failure the sink may have got a part of it, which must not be sent.
+    /// Shows what is new since the last call: records that were just appended, and the growth of the open items. After
+    /// an error the sink may hold a part of it, which must not be sent.
     pub fn publish(&mut self, appended: &[Record], log: &dyn Log, sink: &mut dyn Sink) -> Result<(), Unreadable> {
         let mut feed = Feed::new(self.shown, sink);
         for record in appended {
@@ -129,7 +126,7 @@ impl Session {
         Ok(())
     }
 
-    /// Passes over everything that there is to show. Whoever missed it finds it in a replay.
+    /// Skips everything there is to show. Readers who missed it find it in a replay.
     pub fn skip(&mut self) {
         let mut nobody = Discard;
         let mut feed = Feed::new(self.shown.max(logged(&self.state)), &mut nobody);
@@ -137,7 +134,7 @@ impl Session {
         self.shown = feed.at();
     }
 
-    /// The last place of the log whose content is final: what the model is writing is not, and of its response nothing is.
+    /// The last place of the log whose content is final. Items of an unfinished response are not.
     pub fn settled(&self) -> Seq {
         let end = match &self.state.phase {
             Phase::Sampling { at, .. } => {
@@ -153,7 +150,7 @@ impl Session {
         self.shown
     }
 
-    /// Where a reader has to begin who knows the items of the log: before those that are being written.
+    /// Where the stream starts for a reader who has the log's items: before the open items.
     pub fn begin(&self) -> Cursor {
         match &self.state.phase {
             Phase::Sampling { at, .. } if !self.open.is_empty() => Cursor::before(*at).min(self.shown),
@@ -161,8 +158,8 @@ impl Session {
         }
     }
 
-    /// Shows the stream after `from`, until the sink has made about `budget` bytes of it. Everything must have been published:
-    /// a replay ends where the live steps go on.
+    /// Shows the stream after `from`, until the sink holds about `budget` bytes. Everything must have been published: a
+    /// replay ends where the live steps continue.
     pub fn replay(
         &self,
         from: Cursor,
@@ -187,7 +184,7 @@ impl Session {
         Ok(Replayed { cursor: self.shown, more: false })
     }
 
-    /// Shows what a reader without a cursor is told first: the status, the parked calls, and the text that is being written.
+    /// Shows what a reader without a cursor gets first: the status, the parked calls, and the text being written.
     pub fn greet(&self, log: &dyn Log, sink: &mut dyn Sink) -> Result<(), Unreadable> {
         // A reader who comes after a failure must not take it for that of the turn which it is about to start.
         let status = match self.state.status() {
@@ -207,29 +204,29 @@ impl Session {
         Ok(())
     }
 
-    /// Whether an item has been begun of which nothing was published yet.
+    /// Whether there is an open item of which nothing has been published yet.
     pub fn has_unseen_item(&self) -> bool {
         let Phase::Sampling { at, .. } = &self.state.phase else { return false };
         let last = at.plus((self.open.len() as u64).saturating_sub(1));
         !self.open.is_empty() && self.shown <= Cursor::before(last)
     }
 
-    /// How much the model has written to its current response, in bytes.
+    /// Size of the current model response so far, in bytes.
     pub fn answered(&self) -> usize {
         self.answered
     }
 
-    /// The items that the model is writing, for a checkpoint.
+    /// The open items, for a checkpoint.
     pub fn open_items(&self) -> &[Open] {
         &self.open
     }
 
-    /// Whether the session's time is over.
+    /// Whether the session has expired.
     pub fn is_over(&self, now: Seconds) -> bool {
         self.settings.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// When the session must be woken although nobody asks for it, and why.
+    /// When and why the session must wake up on its own.
     pub fn due(&self, now: Seconds) -> Option<Alarm> {
         let work = match &self.state.phase {
             Phase::Idle => None,
@@ -243,30 +240,29 @@ impl Session {
     }
 }
 
-/// How far a replay came.
+/// How far a replay got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The position of a reader who has what was shown.
+    /// The position of a reader who has everything shown.
     pub cursor: Cursor,
-    /// Whether there is more already.
+    /// Whether there is more to show already.
     pub more: bool,
 }
 
-/// When and why a session has to be woken.
+/// When and why a session must wake up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// A model request is under way: look after it, in case that whoever runs it has died.
+    /// A model request is running: check it, in case its instance has died.
     Watchdog(Seconds),
-    /// A model request that had to wait is to be made.
+    /// A delayed model request is due.
     Retry(Seconds),
     /// A parked call expires.
     Deadline(Seconds),
-    /// The session's time is over.
+    /// The session expires.
     End(Seconds),
 }
 
 impl Alarm {
-    /// When.
     pub fn at(&self) -> Seconds {
         match self {
             Alarm::Watchdog(at) | Alarm::Retry(at) | Alarm::Deadline(at) | Alarm::End(at) => *at,
@@ -274,7 +270,7 @@ impl Alarm {
     }
 }
 
-/// The position after everything that is in the log.
+/// The position after everything in the log.
 fn logged(state: &State) -> Cursor {
     match &state.phase {
         Phase::Sampling { at, .. } => Cursor::before(*at),
@@ -295,7 +291,7 @@ fn feed_open(feed: &mut Feed<'_>, state: &State, open: &[Open]) {
     }
 }
 
-/// A step in progress: every entry that it appends has happened for what follows in the same step.
+/// A step in progress: later parts of the step see every entry that it has appended.
 struct Step<'a, 'c> {
     session: &'a mut Session,
     context: &'a mut Context<'c>,
@@ -315,8 +311,8 @@ impl Step<'_, '_> {
         Item { id: ItemId::mint(self.context.ids), response_id, created_at: self.context.now, status, kind, body }
     }
 
-    /// Asks the model, if the session is to and the turn has not gone round too often. A request that has to wait is made
-    /// when the alarm goes off.
+    /// Requests the model, if the turn is sampling and within its limit of model calls. A delayed request is made when
+    /// the alarm fires.
     fn sample(&mut self) {
         let limit = self.session.settings.max_model_calls;
         match &self.session.state.phase {
@@ -337,18 +333,18 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Stops the model request that was made last.
+    /// Aborts the current model request.
     fn stop_sample(&mut self) {
         self.effects.stop.extend(self.session.asked.map(TaskId::Sample));
     }
 
-    /// Whether the turn may have one model response more after the one that is just complete.
+    /// Whether the turn may make another model request after the one just completed.
     fn may_go_on(&self) -> bool {
         let model_calls = self.session.state.turn().map_or(0, |turn| turn.model_calls);
         model_calls.saturating_add(1) < self.session.settings.max_model_calls
     }
 
-    /// Ends the turn, whose last model request used `usage`, and lets the next message in the queue have its own.
+    /// Ends the turn, whose last model request used `usage`, and starts the next queued message's turn.
     fn end(&mut self, outcome: Outcome, usage: Usage) {
         let Some(turn) = self.session.state.turn() else {
             return;

@@ -1,20 +1,20 @@
-//! What the model says, and what happens when it stops: the turn ends, or its calls are parked.
+//! Model output, and what happens when it ends: the turn ends, or its calls are parked.
 
 use super::{BLOCK, Finish, MAX_ATTEMPTS, ModelEvent, ModelFailure, Phase, Rejected, Step};
 use crate::session::log::{CallId, Entry, Failure, ItemId, Open, OpenCall, Opening, Outcome, Seq, Status, Usage};
 
-/// The most that one response of a model may hold, in bytes: texts, arguments, names and what is kept for the provider.
+/// The limit of one model response, in bytes: texts, arguments, names and provider payload.
 pub const MAX_ANSWER: usize = 4 * 1024 * 1024;
-/// What every part of an item counts at least, in bytes.
+/// The least that a part of an item counts, in bytes.
 const PART: usize = 256;
-/// The longest call id that is passed on as it is.
+/// The longest call id used as it is, in bytes.
 const CALL_ID: usize = 64;
-/// The longest name of a tool that is remembered; no tool has a longer one.
+/// The longest tool name kept, in bytes; no offered tool has a longer one.
 const NAME: usize = 64;
-/// The most that the ids of a provider's calls may have in one response, in bytes: they are kept in the row of the state. Some
-/// hosts hide signatures of several kilobytes in them. A call beyond it goes back under the id that clients know.
+/// The limit of all provider call ids in one response, in bytes: they are kept in the state row. Some hosts hide
+/// signatures of several kilobytes in them. A call beyond the limit is sent back under its client-side id.
 const PROVIDER_IDS: usize = 512 * 1024;
-/// The longest wait for another attempt that is worth it.
+/// The longest provider-requested delay before a retry, in seconds.
 const MAX_DELAY: u32 = 120;
 
 impl Step<'_, '_> {
@@ -97,7 +97,7 @@ impl Step<'_, '_> {
         self.end(Outcome::Failed(failed.failure), Usage::default());
     }
 
-    /// Whether a request is the one that the session waits for. Items of it may have been appended already.
+    /// Whether a request is the current one. Items of it may have been appended already.
     fn is_current(&self, request: Seq) -> bool {
         match self.session.state.phase {
             Phase::Sampling { at, .. } => request <= at && at < request.plus(BLOCK),
@@ -105,7 +105,7 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Whether the places that were reserved for the request's items are used up.
+    /// Whether the places reserved for the request's items are used up.
     fn is_full(&self, request: Seq) -> bool {
         let Phase::Sampling { at, .. } = self.session.state.phase else {
             return false;
@@ -122,8 +122,8 @@ impl Step<'_, '_> {
         self.session.open.push(Open::new(id, self.context.now, opening));
     }
 
-    /// Makes durable what is finished, up to the first call, as soon as the model goes on with something else: most often it
-    /// does not, and the item goes into the log together with the end of the turn. Calls wait for the end of the response.
+    /// Appends what is finished, up to the first call, once the model continues with something else. Most often it does
+    /// not, and the item is appended together with the end of the turn. Calls wait for the end of the response.
     fn flush(&mut self) {
         while self.session.open.first().is_some_and(|open| open.closed && !open.is_call()) {
             let open = self.session.open.remove(0);
@@ -138,7 +138,7 @@ impl Step<'_, '_> {
     }
 
     /// Closes what the model was writing when it was cut off. Calls are dropped; unfinished text is kept as incomplete
-    /// and shown to the model in later requests if `context` says so.
+    /// and, if `context` says so, shown to the model in later requests.
     pub(super) fn close_open(&mut self, context: bool) {
         for mut open in std::mem::take(&mut self.session.open) {
             let whole = open.closed;
@@ -224,7 +224,7 @@ impl Step<'_, '_> {
             || self.session.settings.client_tools.iter().any(|tool| tool == name)
     }
 
-    /// Seconds until a call of a client's tool expires.
+    /// Seconds until a call of a client-side tool expires.
     fn timeout(&self, name: &str) -> Option<u64> {
         let settings = &self.session.settings;
         let turn = self.session.state.turn()?;
@@ -235,7 +235,7 @@ impl Step<'_, '_> {
         own.copied().or(settings.tool_timeout)
     }
 
-    /// Begins a call. `in_log`: whether the log has a call of the name that this one would get.
+    /// Starts a call. `in_log`: whether the log already has a call with the id this one would get.
     fn open_call(&mut self, provider_id: String, name: &str, in_log: bool) {
         let own = own_name(&provider_id);
         let mut others = self.session.open.iter().filter_map(|open| match &open.opening {
@@ -255,7 +255,7 @@ impl Step<'_, '_> {
     }
 }
 
-/// What an event adds to a response, in bytes.
+/// What an event adds to the size of a response, in bytes.
 fn size_of(event: &ModelEvent) -> usize {
     match event {
         ModelEvent::Message | ModelEvent::Reasoning | ModelEvent::Finish { .. } => 0,
@@ -265,8 +265,8 @@ fn size_of(event: &ModelEvent) -> usize {
     }
 }
 
-/// The first name that a call gets here: the provider's own, or, where it is too long or malformed, one made of it, so that
-/// a second use is noticed. It begins with a letter or a digit: `..` would name another address in a path.
+/// The preferred id of a call: the provider's own or, if that is too long or malformed, one derived from it, so that a
+/// second use is noticed. It starts with a letter or a digit: `..` would name another resource in a path.
 fn own_name(provider_id: &str) -> CallId {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
     let begins_well = provider_id.starts_with(|c: char| c.is_ascii_alphanumeric());

@@ -1,32 +1,31 @@
-//! The output of a tool call: first answer wins, the last one resumes the turn, exactly once.
+//! Outputs of tool calls: the first one wins, and the last one resumes the turn, exactly once.
 
 use serde_json::Value;
 
 use super::{Ack, OutputStatus, Rejected, Step, ToolOutput};
 use crate::session::log::{Entry, IS_ERROR, Kind, OpenCall, Status, output_body};
 
-/// What comes after the last open call has got its output.
+/// What happens after the last open call has been resolved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnLastOutput {
     /// The model is asked again.
     GoOn,
-    /// The turn ends.
     End,
 }
 
 /// How a call is settled.
 #[derive(Clone, Copy)]
 pub(super) struct Resolution<'a> {
-    /// Whether a client gave it, or why the session did.
+    /// The status that records who wrote it: a client, or the session and why.
     pub(super) status: Status,
-    /// What the model is told.
+    /// The output the model sees.
     pub(super) output: &'a Value,
-    /// Whether that is why the tool failed.
+    /// Whether the output reports an error of the tool.
     pub(super) is_error: bool,
 }
 
 impl<'a> Resolution<'a> {
-    /// What the session answers in place of a client.
+    /// The output the session writes in place of a client's.
     pub(super) fn synthetic(status: Status, output: &'a Value) -> Self {
         Self { status, output, is_error: true }
     }
@@ -47,7 +46,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// An output for a call that does not wait for one.
+    /// Handles an output for a call that is not open.
     fn late_output(&mut self, given: ToolOutput) -> Result<(), Rejected> {
         let Some(settled) = self.context.log.output_of(&given.call_id)? else {
             return Err(Rejected::UnknownCall(given.call_id));
@@ -65,7 +64,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Gives an open call its output.
+    /// Resolves an open call.
     pub(super) fn resolve_call(&mut self, call: &OpenCall, resolution: Resolution<'_>, then: OnLastOutput) {
         let resumes = then == OnLastOutput::GoOn && self.session.state.open_calls().len() == 1;
         let Some(turn) = self.session.state.turn() else { return };
@@ -76,7 +75,7 @@ impl Step<'_, '_> {
         self.append(Entry::CallResolved { item, call: call.seq, index, resumes });
     }
 
-    /// Answers the open calls that no client has to answer.
+    /// Resolves the open calls that are not a client's.
     pub(super) fn resolve_unknown_calls(&mut self) {
         let calls: Vec<OpenCall> =
             self.session.state.open_calls().iter().filter(|call| !call.parked).cloned().collect();

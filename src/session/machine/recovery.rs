@@ -1,19 +1,19 @@
-//! After a crash or a deadline: turns that ran run again, parked ones stay parked, expired calls get an output.
+//! Recovery after a crash or a deadline: sampling turns run again, parked ones stay parked, expired calls are resolved.
 
 use super::output::{OnLastOutput, Resolution};
 use super::{BLOCK, Phase, Step};
 use crate::session::log::{Entry, Failure, OpenCall, Outcome, Seconds, Status, Usage};
 
-/// What the model is told about a call that nobody answered in time.
+/// The output of an expired call, for the model.
 const EXPIRED: &str = "expired: nobody answered this call before its deadline";
 
-/// How often a turn that does not move on is run again after its session was found dead.
+/// How often a turn without progress is run again after its session was found dead.
 const MAX_RESTARTS: u32 = 6;
 
 impl Step<'_, '_> {
-    /// Runs again what a dead instance was at: at once the first time, then after 1, 2, 4 … seconds. Whatever keeps killing the
-    /// session, or keeps it from storing what the model says, must not have the model asked without end, and no more often
-    /// because somebody reads the session.
+    /// Repeats the request of a dead instance: at once the first time, then after 1, 2, 4 … seconds. Whatever keeps
+    /// killing the session, or keeps it from storing the model's output, must not cause endless model requests, nor
+    /// more of them because somebody reads the session.
     pub(super) fn recover(&mut self) {
         let now = self.context.now;
         let Phase::Sampling { attempt, restarts, since, wait, .. } = self.session.state.phase else {

@@ -1,4 +1,4 @@
-//! What a session is made with: items of an earlier conversation, or the log of the session that it is a copy of.
+//! How a session starts: from items of an earlier conversation, or from the log of the session it forks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{InitialItem, Rejected, Step};
 use crate::session::log::{CallId, Entry, Kind, ResponseId, Role, Status, output_body};
 
 impl Step<'_, '_> {
-    /// Takes the items if a model could be shown them: every call directly followed by its one output.
+    /// Accepts the items if they form a valid transcript: every call directly followed by its one output.
     pub(super) fn seed(&mut self, seeds: Vec<InitialItem>) -> Result<(), Rejected> {
         check_pairs(&seeds)?;
         let response_id = ResponseId::mint(self.context.ids);
@@ -34,7 +34,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// What the other session has open is its own: here the turn is over, and nothing waits.
+    /// Whatever is open in the original belongs to the original: here the turn ends and the queue is empty.
     pub(super) fn forked(&mut self) {
         self.cancel_turn(super::interrupt::FORKED);
         if !self.session.state.queue.is_empty() {

@@ -1,8 +1,8 @@
 //! The small state of a session: one row, whatever the length of the transcript.
 //!
-//! Always true: folding the records of the log, in the order in which they were appended, gives this state (`apply` is
-//! the only thing that changes it); each phase holds just the data that exists in it; `next` lies above every place in
-//! the log that was ever used or shown to anybody.
+//! Always true: folding the records of the log, in the order they were appended, gives this state (`apply` is the only
+//! thing that changes it); each phase holds only the data that exists in it; `next` is above every place that was ever
+//! used or shown to anybody.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,27 +14,26 @@ use crate::session::log::{
 };
 use crate::session::stream::SessionStatus;
 
-/// How many places of the log a model request reserves for its output items. Items get their place, and with it the
-/// cursors of their deltas, when they open; other records that come meanwhile go above the block.
+/// Places of the log that a model request reserves for its output items. An item gets its place, and with it the
+/// cursors of its deltas, when it opens; other records appended meanwhile go above the block.
 pub const BLOCK: u64 = 1024;
 
-/// The state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The place of the next record.
     pub next: Seq,
     /// What the session is doing.
     pub phase: Phase,
-    /// Messages that wait for a turn, first in first out.
+    /// Queued messages, first in first out.
     #[serde(default)]
     pub queue: VecDeque<Waiting>,
     /// The last turn that ended.
     #[serde(default)]
     pub last: Option<LastTurn>,
-    /// Sum over all turns.
+    /// Token usage of all turns.
     #[serde(default)]
     pub usage: Usage,
-    /// Model requests that are over. A scripted model plays its entries by this number.
+    /// Number of completed model requests. The scripted model selects its entry by it.
     #[serde(default)]
     pub requests: u64,
     /// When the session last changed.
@@ -45,78 +44,73 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Nothing.
     Idle,
-    /// A model request is under way, or has to be.
+    /// A model request is running, or is about to.
     Sampling {
-        /// The open turn.
         turn: Turn,
-        /// Which attempt at this request, from 1.
+        /// The attempt at this request, from 1.
         attempt: u32,
-        /// How often the session was found dead since the turn last moved on.
+        /// How often a new instance found the session dead since the turn last made progress.
         restarts: u32,
-        /// Where the next output item goes.
+        /// The place of the next output item.
         at: Seq,
-        /// When the request's turn last moved on; recovery gives up when that is long ago.
+        /// When the turn last made progress; recovery gives up when that is too long ago.
         since: Seconds,
-        /// When the request is to be made, if not at once. Until then nothing runs.
+        /// When to make the request; absent: at once. Until then nothing runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait: Option<Seconds>,
     },
-    /// Calls wait for their outputs. Nothing runs.
+    /// Calls are open. Nothing runs.
     Parked {
-        /// The open turn.
         turn: Turn,
-        /// The calls without an output, in the order in which the model made them.
+        /// The open calls, in the order the model made them.
         calls: Vec<OpenCall>,
     },
 }
 
-/// An open turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// What all its records agree on.
+    /// The fields all its records share.
     pub head: TurnHead,
-    /// Where the record is that holds its message and its tools.
+    /// The place of the record with its message and tools.
     pub source: Seq,
-    /// Names of the tools that its messages brought.
+    /// Names of the tools its messages brought.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Seconds until calls expire of those tools that have a time of their own.
+    /// Per-tool call timeouts, in seconds, for tools that have one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, u64>,
-    /// Where the records are of messages that joined it and brought tools.
+    /// The places of messages that joined the turn and brought tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joined: Vec<Seq>,
-    /// Model responses that were complete so far.
+    /// Completed model responses so far.
     pub model_calls: u32,
     /// Output items so far.
     pub items: u32,
-    /// What its model requests used so far.
+    /// Token usage so far.
     pub usage: Usage,
 }
 
-/// A message in the queue.
+/// A queued message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Where its `Queued` record stands.
+    /// The place of its `Queued` record.
     pub seq: Seq,
-    /// Its item.
     pub item_id: ItemId,
-    /// The turn that it will get.
+    /// The id its turn will have.
     pub response_id: ResponseId,
     /// When it was accepted.
     pub created_at: Seconds,
-    /// Names of the tools that it brings.
+    /// Names of the tools it brings.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Seconds until calls expire of those tools that have a time of their own.
+    /// Per-tool call timeouts, in seconds, for tools that have one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timeouts: BTreeMap<String, u64>,
-    /// Whether it is to join the turn that was open when it came. If that turn has ended, it gets one of its own.
+    /// Whether it is to join the turn that was open when it arrived. If that turn has ended, it gets one of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steers: bool,
-    /// The model that it asks for.
+    /// The model it asks for.
     #[serde(default)]
     pub model: Option<String>,
 }
@@ -124,14 +118,12 @@ pub struct Waiting {
 /// The last turn that ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastTurn {
-    /// The turn.
     pub id: ResponseId,
-    /// How it ended.
     pub outcome: Outcome,
 }
 
 impl State {
-    /// A session that has just been made.
+    /// The state of a new session.
     pub fn new(now: Seconds) -> Self {
         Self {
             next: Seq(1),
@@ -144,12 +136,11 @@ impl State {
         }
     }
 
-    /// Whether there is anything in the log.
+    /// Whether the log is empty.
     pub fn has_records(&self) -> bool {
         self.next > Seq(1)
     }
 
-    /// The open turn.
     pub fn turn(&self) -> Option<&Turn> {
         match &self.phase {
             Phase::Idle => None,
@@ -157,7 +148,7 @@ impl State {
         }
     }
 
-    /// The calls that wait for an output.
+    /// The open calls.
     pub fn open_calls(&self) -> &[OpenCall] {
         match &self.phase {
             Phase::Parked { calls, .. } => calls,
@@ -173,7 +164,7 @@ impl State {
         }
     }
 
-    /// The status, as clients see it.
+    /// The status clients see.
     pub fn status(&self) -> SessionStatus {
         match &self.phase {
             Phase::Sampling { .. } => SessionStatus::Running,
@@ -183,7 +174,8 @@ impl State {
         }
     }
 
-    /// Where the next record goes: an output item to its reserved place, anything else above all that is reserved.
+    /// The place of the next record: output items take their reserved place, everything else goes above all reserved
+    /// ones.
     pub fn seq_of(&self, entry: &Entry) -> Seq {
         match (entry, &self.phase) {
             (Entry::Output { .. }, Phase::Sampling { at, .. }) => *at,
@@ -191,7 +183,7 @@ impl State {
         }
     }
 
-    /// Lets a record happen. Records that do not fit the phase change nothing but the place of the next one.
+    /// Applies a record. A record that does not fit the phase changes only `next`.
     pub fn apply(&mut self, record: &Record) {
         self.next = self.next.max(record.seq.plus(1));
         match &record.entry {
@@ -278,7 +270,7 @@ impl State {
         self.sample(turn, seq, Next::first(now));
     }
 
-    /// A message joins the turn: the next model request comes after it.
+    /// A message joins the turn: it precedes the next model request.
     fn steer(&mut self, seq: Seq, queued: Seq, at: Seconds) {
         self.updated_at = at;
         let waiting = self.take_waiting(queued);
@@ -328,7 +320,7 @@ impl State {
     }
 }
 
-/// The model request that comes next; see `Phase::Sampling`.
+/// The phase of the next model request; see `Phase::Sampling`.
 struct Next {
     attempt: u32,
     restarts: u32,

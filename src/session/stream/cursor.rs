@@ -1,8 +1,8 @@
 //! Cursors: positions in what a session's stream shows.
 //!
-//! A record shows itself in *steps*: whole events, and texts that may be cut anywhere between two characters. A cursor
-//! says how much a reader has: everything before record `seq`, of that record `step` whole steps, and of the step after
-//! them `bytes` bytes of text. Deltas need no storage of their own, since the text of an item is stored anyway.
+//! A record shows itself in *steps*: whole events, and texts that may be cut between any two characters. A cursor says
+//! how much a reader has: everything before record `seq`, `step` whole steps of that record, and `bytes` bytes of the
+//! next step's text. Deltas need no storage of their own, since an item's text is stored anyway.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use thiserror::Error;
 
 use crate::session::log::{Seq, SessionId};
 
-/// A position. Later positions compare greater.
+/// A position in the stream. Later positions compare greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// The record that comes next, or of which there is more to come.
+    /// The next record, or the record the reader has in part.
     pub seq: Seq,
-    /// Its steps that the reader has whole.
+    /// Number of its steps that the reader has in full.
     pub step: u32,
     /// Bytes of the next step's text that the reader has.
     pub bytes: u32,
@@ -30,12 +30,12 @@ impl Cursor {
         Cursor { seq, step: 0, bytes: 0 }
     }
 
-    /// The cursor as clients hold it, marked as this session's.
+    /// The cursor in the form clients hold, tagged with this session.
     pub fn text(self, session: &SessionId) -> String {
         Tagged { cursor: self, session }.to_string()
     }
 
-    /// Reads a cursor that this session gave out; `start` is the beginning of the log.
+    /// Parses a cursor of this session; `start` is the beginning of the log.
     pub fn parse(text: &str, session: &SessionId) -> Result<Self, Malformed> {
         if text == "start" {
             return Ok(Self::START);
@@ -56,7 +56,7 @@ impl Cursor {
     }
 }
 
-/// Why a text is no cursor of this session.
+/// Why a text is not a cursor of this session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// Not the form of a cursor.
@@ -64,10 +64,9 @@ pub enum Malformed {
         "this is not a cursor; take one from an event's id, a snapshot or the answer to a POST, or say `start`"
     )]
     Form,
-    /// Another session's.
     #[error("this cursor belongs to another session")]
     Foreign,
-    /// Nothing that was given out yet.
+    /// A position this session has not reached.
     #[error("this cursor lies ahead of everything that the session has shown so far")]
     Future,
 }
@@ -84,7 +83,7 @@ impl fmt::Display for Tagged<'_> {
     }
 }
 
-/// The random end of the session's id.
+/// The random tail of the session's id.
 fn tag_of(session: &SessionId) -> &str {
     let id = session.as_str();
     id.get(id.len().saturating_sub(6)..).unwrap_or(id)

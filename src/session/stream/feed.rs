@@ -7,11 +7,11 @@ use crate::session::log::{
     Entry, Item, Kind, Log, Open, Outcome, PartKind, Record, ResponseId, Seq, Source, Started, Status, Unreadable,
 };
 
-/// The most that the end of a turn holds of the turn's items, in bytes of their bodies.
+/// The limit of the items that the end of a turn carries, in bytes of their bodies.
 pub const TURN_ITEMS: usize = 1024 * 1024;
 
-/// Numbers of the steps within a record. Cursors hold them, so a number never changes its meaning; a step that is added
-/// later takes one in between.
+/// Step numbers within a record. Cursors contain them, so a number never changes its meaning; a new step takes a number
+/// in between.
 pub mod number {
     /// `Started`.
     pub const STARTED_STATUS: u32 = 10;
@@ -59,22 +59,21 @@ pub struct Feed<'s> {
 }
 
 impl<'s> Feed<'s> {
-    /// A feed for a reader who stands at `from`.
+    /// A feed for a reader at `from`.
     pub fn new(from: Cursor, sink: &'s mut dyn Sink) -> Self {
         Self { sink, at: from, seq: from.seq }
     }
 
-    /// Where a reader stands who has everything so far.
+    /// The position of a reader who has everything so far.
     pub fn at(&self) -> Cursor {
         self.at
     }
 
-    /// How much the sink has made of it, in bytes.
+    /// Size of what the sink holds, in bytes.
     pub fn size(&self) -> usize {
         self.sink.size()
     }
 
-    /// Shows a record.
     pub fn record(&mut self, record: &Record, log: &dyn Log) -> Result<(), Unreadable> {
         if record.seq < self.at.seq {
             return Ok(());
@@ -131,8 +130,8 @@ impl<'s> Feed<'s> {
         Ok(())
     }
 
-    /// Shows an open item: of its steps those that are known yet. That the `last` one is done is for its record to show,
-    /// which says that it is in the log; a call's is not done until it has its output.
+    /// Shows the steps of an open item known so far. That the `last` part is done is for its record to show, which
+    /// proves it is in the log; a call is not done until it has its output.
     pub fn open(&mut self, seq: Seq, open: &Open, index: u32, response_id: &ResponseId, last: bool) {
         self.seq = seq;
         self.show(ITEM_ADDED, Step::ItemAdded { open, response_id, index });
@@ -143,7 +142,7 @@ impl<'s> Feed<'s> {
         }
     }
 
-    /// Shows, to a reader who joins in the middle of it, what there is of an open item, without positions.
+    /// Shows an open item to a reader who joins in the middle of it, without positions.
     pub fn greet(sink: &mut dyn Sink, open: &Open, index: u32, response_id: &ResponseId) {
         sink.step(None, Step::ItemAdded { open, response_id, index });
         for (head, text, _) in heads(open, index).filter(|(_, text, _)| !text.is_empty()) {
@@ -183,7 +182,7 @@ impl<'s> Feed<'s> {
         }
     }
 
-    /// Whether the reader has not had that step of the record yet.
+    /// Whether the reader lacks that step of the record.
     fn wants(&self, number: u32) -> bool {
         self.position(number) > self.at
     }
@@ -200,7 +199,7 @@ impl<'s> Feed<'s> {
         }
     }
 
-    /// Shows a text, of which the reader may have a part.
+    /// Shows a text of which the reader may have a part.
     fn text(&mut self, number: u32, part: PartHead<'_>, text: &str) {
         let have = if self.at.seq == self.seq && self.at.step == number {
             text.floor_char_boundary(self.at.bytes as usize)
@@ -229,12 +228,12 @@ impl Sink for Discard {
     }
 }
 
-/// The numbers of the texts or calls of a record.
+/// The step numbers of a record's texts or calls.
 fn numbers() -> impl Iterator<Item = u32> {
     (FIRST..LAST).step_by(EACH as usize)
 }
 
-/// The texts of an item that have begun: each with its head, and whether it is finished.
+/// The texts of an item that have started: each with its head, and whether it is finished.
 fn heads(open: &Open, index: u32) -> impl Iterator<Item = (PartHead<'_>, &str, bool)> {
     let (mut summaries, mut others) = (0, 0);
     open.parts.iter().map(move |part| {
@@ -245,13 +244,13 @@ fn heads(open: &Open, index: u32) -> impl Iterator<Item = (PartHead<'_>, &str, b
     })
 }
 
-/// What becomes of a call that gets this output.
+/// The call's status once it has this output.
 fn resolved(output: &Item) -> Status {
     if output.status == Status::Completed { Status::Completed } else { Status::Cancelled }
 }
 
-/// The output items of a turn that lies between two places. Whole are those that fit into `TURN_ITEMS` together, earlier ones
-/// first.
+/// The output items of a turn between two places. Items are whole as long as they fit into `TURN_ITEMS` together,
+/// earlier ones first.
 fn turn_items(from: Seq, to: Seq, log: &dyn Log) -> Result<Vec<TurnItem>, Unreadable> {
     let mut found: Vec<(Seq, TurnItem)> = Vec::new();
     let mut space = TURN_ITEMS;

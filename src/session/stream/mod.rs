@@ -1,7 +1,7 @@
 //! The stream: what a session shows, as typed steps with positions.
 //!
-//! Steps are derived from the log and from the open items, never stored. A record always shows the same steps, live and in
-//! a replay, because both come from here. How a protocol writes them is for its renderer to say.
+//! Steps are derived from the log and the open items, never stored. A record shows the same steps live and in a replay,
+//! because both come from here. Rendering them is up to each protocol.
 
 mod cursor;
 mod feed;

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::Cursor;
 use crate::session::log::{Failure, Item, Open, Outcome, PartKind, ResponseId, Seconds, Status, TurnHead, Usage};
 
-/// Receives steps in order: the renderer of a protocol, for example.
+/// Receives steps in order; a protocol's renderer, for example.
 pub trait Sink {
-    /// Takes one step. `at` is the position of a reader who has it; a step that greets a new reader has none. A text may be
-    /// passed on in pieces: a reader of its first `n` bytes stands at `at` with `from + n` as its `bytes`.
+    /// Takes one step. `at` is the position of a reader who has it; steps that greet a new reader have none. A text may
+    /// be forwarded in pieces: a reader of its first `n` bytes is at `at` with `from + n` as its `bytes`.
     fn step(&mut self, at: Option<Cursor>, step: Step<'_>);
 
-    /// How much it has made of the steps so far, in bytes. A replay stops at its budget.
+    /// Size of the output so far, in bytes. A replay stops at its budget.
     fn size(&self) -> usize;
 }
 
@@ -22,94 +22,80 @@ pub enum Step<'a> {
     Status(SessionStatus),
     /// A message entered the transcript.
     InputConsumed(&'a Item),
-    /// A turn began.
     TurnCreated(&'a TurnHead),
-    /// The turn is being worked on.
+    /// The turn is running.
     TurnInProgress(&'a TurnHead),
-    /// The model began an output item.
+    /// The model started an output item.
     ItemAdded {
-        /// The item. Only what is known from the start counts; it may hold text already.
+        /// The item. Only the fields known from the start count; it may hold text already.
         open: &'a Open,
-        /// The turn.
         response_id: &'a ResponseId,
-        /// The item's place among the output items of the turn.
+        /// The item's index among the turn's output items.
         index: u32,
     },
-    /// A text grew.
     Text {
         /// The text that grew.
         part: PartHead<'a>,
-        /// Bytes that the reader has of it.
+        /// Bytes of it that the reader has.
         from: u32,
-        /// What follows them.
         text: &'a str,
     },
     /// A text is finished.
     PartDone {
-        /// The text that is finished.
+        /// The finished text.
         part: PartHead<'a>,
-        /// All of it.
         text: &'a str,
     },
     /// The model finished an output item.
     ItemDone {
-        /// The item.
         item: &'a Item,
-        /// Its status now. A call is `InProgress`: whether somebody has to act on it comes later.
+        /// Its current status. A call is `InProgress`: whether somebody must act on it is known later.
         status: Status,
-        /// Its place among the output items of the turn.
+        /// Its index among the turn's output items.
         index: u32,
     },
-    /// A call waits for a client.
+    /// A call is parked.
     CallParked {
-        /// The call.
         call: &'a Item,
-        /// Its place among the output items of the turn.
+        /// Its index among the turn's output items.
         index: u32,
     },
-    /// A call waits no more.
+    /// A call is no longer open.
     CallResolved {
-        /// The call.
         call: &'a Item,
-        /// `Completed`, or `Cancelled` if the session answered it in the client's place.
+        /// `Completed`, or `Cancelled` if the session resolved it in the client's place.
         status: Status,
-        /// The call's place among the output items of the turn.
+        /// The call's index among the turn's output items.
         index: u32,
     },
     /// A call's output entered the transcript.
     OutputAdded {
-        /// The output.
         item: &'a Item,
-        /// Its place among the output items of the turn.
+        /// Its index among the turn's output items.
         index: u32,
     },
-    /// A model request failed and is made again.
+    /// A model request failed and is repeated.
     Retry {
-        /// The attempt that comes now.
+        /// The number of the next attempt.
         attempt: u32,
-        /// How long it is put off.
+        /// The delay before it, in seconds.
         delay_seconds: u32,
         /// Why the last one failed.
         error: &'a Failure,
     },
-    /// The turn is over.
+    /// The turn has ended.
     TurnEnded {
-        /// The turn.
         turn: &'a TurnHead,
-        /// How it ended.
         outcome: &'a Outcome,
-        /// What its model requests used.
+        /// Token usage of its model requests.
         usage: Usage,
-        /// When.
         at: Seconds,
-        /// Its output items in the order of their places in the log.
+        /// Its output items, in log order.
         items: Vec<TurnItem>,
     },
-    /// A client stopped the turn.
+    /// A client interrupted the turn.
     Interrupted {
-        /// The turn.
         turn: &'a TurnHead,
-        /// When.
         at: Seconds,
     },
 }
@@ -117,24 +103,23 @@ pub enum Step<'a> {
 /// A text of an item.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PartHead<'a> {
-    /// The item.
     pub item: &'a Open,
-    /// The item's place among the output items of the turn.
+    /// The item's index among the turn's output items.
     pub index: u32,
     /// The kind of text.
     pub kind: PartKind,
-    /// The text's place among those of the item, counted separately for summaries and for everything else.
+    /// The text's index within the item; summaries are counted separately from everything else.
     pub number: usize,
 }
 
-/// An output item of a turn that is over.
+/// An output item of a turn that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnItem {
-    /// The item; without its body if it is not whole.
+    /// The item; without its body if that was left out.
     pub item: Item,
     /// Its status at the end of the turn.
     pub status: Status,
-    /// Whether the item fits into the space that the end of a turn has for all of them.
+    /// Whether the body is included: the end of a turn carries a limited amount.
     pub whole: bool,
 }
 
@@ -142,12 +127,11 @@ pub struct TurnItem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionStatus {
-    /// At rest.
     Idle,
-    /// The model is at work.
+    /// The model is working.
     Running,
     /// Every open call waits for a client.
     Waiting,
-    /// At rest, and the last turn failed.
+    /// Idle, and the last turn failed.
     Failed,
 }
