@@ -1,6 +1,5 @@
-// `npm run deploy`: looks whether the deployment would work before it is made, and then calls `wrangler deploy`. What is
-// missing is named together with what mends it. Arguments go to wrangler: `npm run deploy -- --env staging`. With
-// `--dry-run` nothing is asked that needs an account.
+// `npm run deploy`: preflight checks, then `wrangler deploy`. A failed check prints the command that fixes it. Arguments go to
+// wrangler: `npm run deploy -- --env staging`. With `--dry-run`, checks that need an account are skipped.
 import { spawnSync } from "node:child_process";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";

@@ -25,6 +25,7 @@ function step(name, command, args, env = {}) {
   console.error(`[test] ${name}: ok in ${((Date.now() - began) / 1000).toFixed(0)} s`);
 }
 
+step("words", process.execPath, ["scripts/words.mjs"]);
 step("format", "cargo", ["fmt", "--all", "--check"]);
 step("lints", "cargo", ["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
 step("documentation", "cargo", ["doc", "--quiet", "--no-deps", "--lib", "--document-private-items"], {

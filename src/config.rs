@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 
 use crate::api::{Agent, Code, Error, Features, Rate, Reach, SessionInfo, Tenant, check_url};
 use crate::json;
-use crate::provider::{Host, Named, Play, Provider, Sampling};
+use crate::provider::{Host, Named, Provider, Sampling, ScriptedModel};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -257,7 +257,7 @@ impl Config {
         }
         let given = given.unwrap_or_default().trim();
         let digest = Sha256::digest(given.as_bytes());
-        // Every key is looked at, and each byte of it, so that the time taken tells nothing.
+        // Compares every byte of every key, so that timing reveals nothing.
         let mut tenant = None;
         for (name, key) in &self.keys {
             if key.ct_eq(digest.as_slice()).into() {
@@ -291,7 +291,7 @@ impl Config {
 
     /// The agent of sessions that name none.
     pub fn default_agent(&self) -> Agent {
-        let built_in = Some(Provider::Scripted(Play::default()));
+        let built_in = Some(Provider::Scripted(ScriptedModel::default()));
         self.agent.clone().unwrap_or_else(|| Agent { provider: built_in, ..Agent::named("layby") })
     }
 }
@@ -354,7 +354,7 @@ fn provider(
         let query = host.query.iter_mut().map(|(name, text)| (format!("query.{name}"), text));
         for (at, text) in key.chain(headers).chain(query) {
             if let Some(name) = text.strip_prefix('$') {
-                // Not by its name: this could be a key that happens to begin with a dollar sign.
+                // Does not quote it: it could be a key that happens to start with a dollar sign.
                 let secret = get(name).ok_or_else(|| format!("{at} refers to a secret that is not set"))?;
                 *text = secret.trim().to_string();
             }

@@ -112,11 +112,11 @@ pub fn footprint(value: &Value) -> usize {
 ///
 /// Its alternate form, `{fault:#}`, omits the value that was read: for logs, where it may be a secret.
 #[derive(Debug, thiserror::Error)]
-pub struct Fault(Box<Wrong>);
+pub struct Fault(Box<Detail>);
 
 /// What is wrong.
 #[derive(Debug)]
-pub struct Wrong {
+pub struct Detail {
     /// Where, such as `agent.tools[0].name`; empty: the value as a whole.
     pub at: String,
     pub why: String,
@@ -126,7 +126,7 @@ pub struct Wrong {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wrong { at, why, redacted } = &*self.0;
+        let Detail { at, why, redacted } = &*self.0;
         let (at, why) = if f.alternate() { (&redacted.0, &redacted.1) } else { (at, why) };
         if at.is_empty() { f.write_str(why) } else { write!(f, "{at}: {why}") }
     }
@@ -169,12 +169,12 @@ impl Fault {
         self
     }
 
-    pub fn into_inner(self) -> Wrong {
+    pub fn into_inner(self) -> Detail {
         *self.0
     }
 
     fn new(why: String, redacted: String) -> Self {
-        Self(Box::new(Wrong { at: String::new(), why, redacted: (String::new(), redacted) }))
+        Self(Box::new(Detail { at: String::new(), why, redacted: (String::new(), redacted) }))
     }
 
     fn mismatch(value: &Value, expected: &dyn Expected) -> Self {
@@ -549,7 +549,7 @@ mod tests {
             (object(MAX_VALUES), "the JSON has 200001 values, the limit is 200000"),
             (list(r#"{"":0}"#, MAX_OBJECTS + 1), "the JSON has 30001 objects, the limit is 30000"),
             (nested(MAX_DEPTH + 1), "recursion limit exceeded"),
-            // The parser reads all of this before it finds the error.
+            // The parser consumes all of this before the error.
             (format!("{}:{}", list("0", MAX_VALUES), ":".repeat(MAX_VALUES)), "the JSON has 200001 values"),
         ] {
             let refused = parse_untrusted(&text).unwrap_err().to_string();
@@ -621,7 +621,7 @@ mod tests {
         ] {
             assert_eq!(format!("{:#}", read::<Whole>(text).unwrap_err()), fault, "{text}");
         }
-        // Through types that are read by hand, whose faults pass through another fault.
+        // Through types read by hand, whose errors are nested in another.
         let play = r#"{"type":"scripted","delta_ms":"sk-SECRET"}"#;
         let fault = read::<crate::provider::Provider>(play).unwrap_err();
         assert_eq!(fault.to_string(), "delta_ms: invalid type: string \"sk-SECRET\", expected u32");

@@ -91,7 +91,7 @@ impl Agent {
             return Err(Error::invalid(under(at, "provider.delta_ms"), message));
         }
         if self.model.is_none() && !matches!(self.provider, Some(Provider::Scripted(_))) {
-            return Err(Error::invalid(under(at, "model"), "the agent needs the name of a model"));
+            return Err(Error::invalid(under(at, "model"), "the agent needs a model"));
         }
         if self.model.as_ref().is_some_and(|name| !(1..=MAX_MODEL).contains(&name.len())) {
             return Err(Error::invalid(under(at, "model"), format!("a model's name has 1 to {MAX_MODEL} bytes")));
@@ -163,7 +163,7 @@ pub fn tools(list: &Value, at: &str) -> Result<Vec<Tool>, Error> {
         return Err(Error::invalid(at, "tools must be a list"));
     };
     if list.len() > MAX_TOOLS {
-        return Err(Error::invalid(at, format!("{} tools are given, the limit is {MAX_TOOLS}", list.len())));
+        return Err(Error::invalid(at, format!("there are {} tools, the limit is {MAX_TOOLS}", list.len())));
     }
     let mut tools: Vec<Tool> = Vec::with_capacity(list.len());
     for (n, entry) in list.iter().enumerate() {
@@ -214,7 +214,7 @@ fn tool(entry: &Value, at: &str) -> Result<Tool, Error> {
         Some(schema @ Value::Object(_)) => Some(schema.clone()),
         Some(_) => return Err(Error::invalid(format!("{at}.parameters"), "must be a JSON schema, an object")),
     };
-    // Ours, beside the function rather than in it; either is understood.
+    // Our own key, normally beside the function; accepted inside, too.
     let timeout =
         entry.get("tool_timeout_s").or_else(|| spec.get("tool_timeout_s")).filter(|value| !value.is_null());
     let tool_timeout_s = match timeout.map(Value::as_u64) {

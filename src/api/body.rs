@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Code, Error, MAX_EXPIRY, MAX_LABELS, MAX_MODEL, MAX_TITLE};
-use crate::json::{self, ParseError, Wrong};
+use crate::json::{self, Detail, ParseError};
 
 /// Keys of the compatible API that are accepted and ignored.
 pub const FOREIGN: [&str; 12] = [
@@ -30,7 +30,7 @@ pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
         ParseError::TooComplex(e) => Error::new(Code::PayloadTooLarge, format!("the body is too complex: {e}")),
         ParseError::Syntax(e) => {
             let why = e.to_string();
-            let hint = if why.contains("hex escape") { "; half of a surrogate pair is no character" } else { "" };
+            let hint = if why.contains("hex escape") { "; an unpaired surrogate is not a character" } else { "" };
             Error::new(Code::InvalidInput, format!("the body is not valid JSON: {why}{hint}"))
         }
     })?;
@@ -44,7 +44,7 @@ pub fn object(body: &str) -> Result<Map<String, Value>, Error> {
 /// Reads an object as a type; `at` is the object's path in the body.
 pub fn parse<T: DeserializeOwned>(object: Map<String, Value>, at: &str) -> Result<T, Error> {
     json::take(Value::Object(object)).map_err(|fault| {
-        let Wrong { at, why, .. } = fault.within(at).into_inner();
+        let Detail { at, why, .. } = fault.within(at).into_inner();
         Error { param: Some(at).filter(|at| !at.is_empty()), ..Error::new(Code::InvalidInput, why) }
     })
 }
@@ -74,7 +74,8 @@ pub fn check_expiry(seconds: Option<u64>) -> Result<(), Error> {
     match seconds {
         None | Some(1..=MAX_EXPIRY) => Ok(()),
         Some(_) => {
-            let message = format!("must be a whole number of seconds from 1 to {MAX_EXPIRY}, or null for no end");
+            let message =
+                format!("must be a whole number of seconds from 1 to {MAX_EXPIRY}, or null for no expiry");
             Err(Error::invalid("expires_in", message))
         }
     }

@@ -94,10 +94,7 @@ fn listed(tools: Value) -> Result<Value, Error> {
             fields.entry("type").or_insert_with(|| "function".into());
             Ok(tool)
         }
-        _ => Err(Error::invalid(
-            format!("bundle.tools.{name}"),
-            "only tools with runtime client run here: at a client",
-        )),
+        _ => Err(Error::invalid(format!("bundle.tools.{name}"), "only tools with runtime client are supported")),
     };
     map.into_iter().map(named).collect()
 }
@@ -108,14 +105,14 @@ fn refused(message: impl Into<String>) -> Error {
 
 fn inflated(gz: &[u8]) -> Result<Vec<u8>, Error> {
     gunzip(gz, MAX_UNPACKED).map_err(|why| match why {
-        Refused::Broken(why) => refused(format!("the bundle is not a whole gzip file: {why}")),
-        Refused::Large(limit) => refused(format!("the bundle has more than {limit} bytes when it is unpacked")),
+        Refused::Broken(why) => refused(format!("the bundle is not a valid gzip file: {why}")),
+        Refused::Large(limit) => refused(format!("the bundle has more than {limit} bytes when unpacked")),
     })
 }
 
 /// An archive's files. Of two with the same path the later one wins, as in `tar`.
 fn unpacked(tar: &[u8]) -> Result<Files<'_>, Error> {
-    let broken = |e| refused(format!("the bundle holds no whole tar archive: {e}"));
+    let broken = |e| refused(format!("the bundle is not a valid tar archive: {e}"));
     let mut archive = Archive::new(tar);
     let mut files = Files::new();
     for (n, entry) in archive.entries().map_err(broken)?.enumerate() {
@@ -125,7 +122,7 @@ fn unpacked(tar: &[u8]) -> Result<Files<'_>, Error> {
         let entry = entry.map_err(broken)?;
         let path = path(&entry.path_bytes())?;
         let file = path.rsplit('/').next().unwrap_or_default();
-        // macOS puts what its own file system knows of `x` into `._x`.
+        // macOS stores its metadata of `x` in `._x`.
         if !entry.header().entry_type().is_file() || file.starts_with("._") {
             continue;
         }
@@ -133,7 +130,7 @@ fn unpacked(tar: &[u8]) -> Result<Files<'_>, Error> {
         let size = usize::try_from(entry.size()).ok();
         let span = start.zip(size).and_then(|(start, size)| tar.get(start..)?.get(..size));
         let Some(bytes) = span else {
-            return Err(refused(format!("the bundle ends before {path} does")));
+            return Err(refused(format!("the bundle ends within {path}")));
         };
         files.insert(path, bytes);
     }
@@ -171,7 +168,7 @@ fn config_file<'a>(files: &'a Files<'_>) -> Result<(&'a str, &'a [u8]), Error> {
         (Some(file), _) => file,
         (None, [file]) => *file,
         (None, []) => {
-            return Err(refused("the bundle has no config.yaml, nor another YAML file in its top folder"));
+            return Err(refused("the bundle has no config.yaml or other YAML file in its top folder"));
         }
         (None, [first, second, ..]) => {
             let message = format!("the bundle has no config.yaml; is the agent {} or {}?", first.0, second.0);
@@ -239,7 +236,7 @@ fn address(provider: &Provider, base_url: Option<String>) -> String {
     match base_url {
         None if anthropic => ANTHROPIC.into(),
         None => OPENAI.into(),
-        // Anthropic's own clients, and so the compatible API's harness, take it without the version.
+        // Anthropic's own clients, and so the compatible API's harness, expect no version in it.
         Some(url) if anthropic && !url.trim_end_matches('/').ends_with("/v1") => {
             format!("{}/v1", url.trim_end_matches('/'))
         }

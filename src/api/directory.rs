@@ -214,7 +214,7 @@ impl Query {
     /// From the query of a list of sessions.
     pub fn sessions(&self) -> Result<SessionsQuery, Error> {
         let known = ["agent_id", "agent_name", "status", "label", "search_query", "archived", "sort_by"];
-        // The compatible API's words. There is one kind of session here, and a tenant shares all of its own.
+        // The compatible API's filters. There is one kind of session, shared within its tenant.
         let compatible = ["visibility", "include_archived", "kind"];
         self.only(&[&["limit", "after", "before", "order"], known.as_slice(), &compatible].concat())?;
         let text = |name| self.get(name).filter(|text| !text.is_empty()).map(str::to_string);

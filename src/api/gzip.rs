@@ -14,7 +14,7 @@ pub enum Refused {
     Large(usize),
 }
 
-const CUT: Refused = Refused::Broken("it ends too early");
+const CUT: Refused = Refused::Broken("truncated");
 
 /// The contents of all members, at most `limit` bytes.
 pub fn gunzip(gz: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
@@ -25,7 +25,7 @@ pub fn gunzip(gz: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
         let ([sum, size], after) = words(rest).ok_or(CUT)?;
         let member = text.get(begin..).unwrap_or_default();
         if sum != checksum(member) || u32::try_from(member.len()) != Ok(size) {
-            return Err(Refused::Broken("its checksum is wrong"));
+            return Err(Refused::Broken("checksum mismatch"));
         }
         if after.is_empty() {
             return Ok(text);
@@ -47,7 +47,7 @@ fn after_header(gz: &[u8]) -> Result<&[u8], Refused> {
     const NAME: u8 = 8;
     const COMMENT: u8 = 16;
     let Some(([0x1f, 0x8b, 8, flags, _, _, _, _, _, _], mut rest)) = gz.split_first_chunk() else {
-        return Err(Refused::Broken("it does not begin like one"));
+        return Err(Refused::Broken("bad header"));
     };
     if flags & EXTRA != 0 {
         let (size, after) = rest.split_first_chunk().ok_or(CUT)?;
@@ -77,7 +77,7 @@ fn unpack<'a>(deflated: &'a [u8], text: &mut Vec<u8>, limit: usize) -> Result<&'
             Ok(MZStatus::StreamEnd) => return Ok(rest),
             Ok(_) if done.bytes_written > 0 || done.bytes_consumed > 0 => {}
             Ok(_) | Err(MZError::Buf) => return Err(CUT),
-            Err(_) => return Err(Refused::Broken("what it holds is not deflated")),
+            Err(_) => return Err(Refused::Broken("invalid deflate data")),
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
             assert!(gunzip(&whole[..n], 1000).is_err(), "cut after {n}");
             let mut other = whole.clone();
             other[n] ^= 4;
-            // The header and the last byte's unused bits say nothing about the text.
+            // The header and the unused bits of the last byte do not affect the text.
             assert!(gunzip(&other, 1000).map_or(true, |same| same == text), "byte {n} changed");
             assert!(n + 8 < whole.len() || gunzip(&other, 1000).is_err(), "byte {n} changed");
         }

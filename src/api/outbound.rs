@@ -30,7 +30,7 @@ const IPV4: [([u8; 4], u32, &str); 17] = [
     ([198, 18, 0, 0], 15, "benchmark"),
     ([198, 51, 100, 0], 24, "documentation"),
     ([203, 0, 113, 0], 24, "documentation"),
-    // A cloud's own services, such as Azure's, though it is a public address.
+    // A public address used for a cloud's internal services, such as Azure's.
     ([168, 63, 129, 16], 32, "cloud service"),
     ([224, 0, 0, 0], 4, "multicast"),
     ([255, 255, 255, 255], 32, "broadcast"),
@@ -72,7 +72,7 @@ const INTERNAL: [&str; 4] = ["localhost", "local", "internal", "home.arpa"];
 /// Says what is wrong with a URL the server is asked to send requests to.
 pub fn check_url(url: &str, reach: Reach) -> Result<(), String> {
     let url = Url::parse(url).map_err(|e| match e {
-        ParseError::IdnaError if !url.is_ascii() => "must have its host in ASCII, as xn--…".to_string(),
+        ParseError::IdnaError if !url.is_ascii() => "must have an ASCII host (xn--…)".to_string(),
         e => format!("not a URL: {e}"),
     })?;
     match (reach, url.scheme()) {
@@ -81,7 +81,7 @@ pub fn check_url(url: &str, reach: Reach) -> Result<(), String> {
         (Reach::Anywhere, _) => return Err("must be an http or https URL".into()),
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not have a user name or a password in it".into());
+        return Err("must not contain a user name or a password".into());
     }
     let host = url.host().ok_or("must have a host")?;
     let refused = match reach {
@@ -280,7 +280,7 @@ mod tests {
         for host in hosts {
             for reach in [Reach::Public, Reach::Anywhere] {
                 let why = check_url(&format!("https://{host}/"), reach).unwrap_err();
-                assert_eq!(why, "must have its host in ASCII, as xn--…", "{host}");
+                assert_eq!(why, "must have an ASCII host (xn--…)", "{host}");
             }
         }
     }

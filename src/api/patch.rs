@@ -53,7 +53,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Opt
 /// Reads the body of a PATCH.
 pub fn patch(body: &str) -> Result<Patch, Error> {
     let mut patch: Patch = parse(object(body)?, "")?;
-    // The compatible API's word for null.
+    // The compatible API's form of null.
     for setting in [&mut patch.model_override, &mut patch.reasoning_effort] {
         if setting.as_ref().is_some_and(|given| given.as_deref() == Some("default")) {
             *setting = Some(None);

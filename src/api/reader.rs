@@ -58,7 +58,7 @@ impl End {
             End::TooSlow => {
                 (1013, r#"4 MiB unacknowledged: send {"type":"ack","cursor":…}; reconnect with the last cursor"#)
             }
-            End::Flooded => (1013, "too many messages wait for an answer: wait for answers, then reconnect"),
+            End::Flooded => (1013, "too many messages wait for a reply: read the replies, then reconnect"),
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn ack(text: &str, session: &SessionId) -> Option<Result<Cursor, Error>> {
     }
     let message = object(text).ok().filter(|message| message.get("type").is_some_and(|kind| kind == "ack"))?;
     let Some(Value::String(cursor)) = message.get("cursor") else {
-        return Some(Err(Error::invalid("cursor", "an ack needs the cursor of the last event that was handled")));
+        return Some(Err(Error::invalid("cursor", "an ack needs the cursor of the last event you have handled")));
     };
     Some(Cursor::parse(cursor, session).map_err(Error::from))
 }
@@ -192,7 +192,7 @@ mod tests {
     fn dials_that_achieve_nothing_become_rarer_and_end() {
         let mut redial = Redial::default();
         let mut pauses = Vec::new();
-        // Each dial succeeds, and breaks at once.
+        // Each dial succeeds, and fails at once.
         while let Some(pause) = redial.pause() {
             pauses.push(pause);
             redial.ended(false, Duration::from_millis(1));

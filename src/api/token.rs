@@ -157,11 +157,11 @@ impl Claims {
         mac(key.ok_or_else(invalid)?, claims)?.verify_slice(&signature).map_err(|_| invalid())?;
         let claims = Self::unchecked(token)?;
         if claims.expires_at <= now {
-            return Err(Error::new(Code::Unauthorized, "this token has expired; ask for a new one"));
+            return Err(Error::new(Code::Unauthorized, "this token has expired; request a new one"));
         }
         match (&claims.origin, origin) {
             (Some(bound), given) if given != Some(bound) => {
-                Err(Error::new(Code::Forbidden, format!("this token may be used by pages of {bound} only")))
+                Err(Error::new(Code::Forbidden, format!("this token may only be used by pages of {bound}")))
             }
             _ => Ok(claims),
         }
@@ -179,7 +179,7 @@ impl Claims {
             }
             Need::Scope(_) => match (&self.tools, tool) {
                 (Some(tools), Some(tool)) if !tools.iter().any(|known| known == tool) => {
-                    Err(refused(format!("this token does not answer calls of {tool}")))
+                    Err(refused(format!("this token does not cover calls of {tool}")))
                 }
                 _ => Ok(()),
             },
@@ -285,7 +285,7 @@ fn refused(message: impl Into<String>) -> Error {
 }
 
 fn invalid() -> Error {
-    Error::new(Code::Unauthorized, "this token is not valid")
+    Error::new(Code::Unauthorized, "invalid session token; request a new one")
 }
 
 /// The response to `DELETE …/tokens`.
@@ -337,7 +337,7 @@ mod tests {
             let mut forged = token.clone().into_bytes();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(forged).unwrap();
-            // The last character of the signature has bits that mean nothing; a strict decoder refuses those, too.
+            // The last character of the signature has unused bits; a strict decoder rejects them if set.
             assert!(refused(&forged, Some(KEY)), "byte {at}");
         }
         let none =

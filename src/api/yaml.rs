@@ -22,8 +22,8 @@ const NODE: usize = 32;
 /// The parser's number for "no anchor".
 const NO_ANCHOR: usize = 0;
 
-const TOO_DEEP: &str = "too deep a nesting";
-const TOO_LARGE: &str = "more than is read";
+const TOO_DEEP: &str = "nested too deeply";
+const TOO_LARGE: &str = "too large";
 
 /// Why a text was rejected.
 #[derive(Debug, Error)]
@@ -85,13 +85,13 @@ impl Reader {
             Event::Scalar(text, style, anchor, tag) => {
                 let size = NODE + text.len();
                 self.grow(size)?;
-                // A key is the text that it is: `1` and `true` are names.
+                // A key is always a string, `1` and `true` included.
                 let value = if self.wants_key() { text.into() } else { scalar(&text, style, tag.as_deref()) };
                 self.put(Node { value, size, depth: 0 }, anchor)
             }
             Event::Alias(anchor) => {
                 let Some(Node { size, depth, .. }) = self.anchored.get(&anchor) else {
-                    return Err("an alias within what it stands for");
+                    return Err("an alias inside its own anchor");
                 };
                 self.check_depth(*depth)?;
                 self.grow(*size)?;
@@ -110,7 +110,7 @@ impl Reader {
 
     fn begin(&mut self, kind: Kind, anchor: usize) -> Result<(), &'static str> {
         if self.wants_key() {
-            return Err("a key that is a list or a mapping");
+            return Err("a list or a mapping as a key");
         }
         self.check_depth(1)?;
         let before = self.size;
@@ -145,9 +145,9 @@ impl Reader {
             Kind::Map(map, key) => match (key.take(), node.value) {
                 (Some(name), value) => drop(map.insert(name, value)),
                 (None, Value::String(name)) if name == "<<" => return Err("a merge key"),
-                (None, Value::String(name)) if map.contains_key(&name) => return Err("a key for the second time"),
+                (None, Value::String(name)) if map.contains_key(&name) => return Err("a duplicate key"),
                 (None, Value::String(name)) => *key = Some(name),
-                (None, _) => return Err("a key that is not a word"),
+                (None, _) => return Err("a key that is not a scalar"),
             },
         }
         Ok(())
@@ -296,13 +296,13 @@ list:
             ("a: 1\n b: 2", "not valid YAML"),
             ("a: *nobody", "not valid YAML"),
             ("a: \"\u{1}\"", "not valid YAML"),
-            ("a: 1\na: 2", "a key for the second time, in line 2"),
-            ("a: 1\n[b]: 2", "a key that is a list or a mapping, in line 2"),
-            ("&x [1]: 2", "a key that is a list or a mapping, in line 1"),
-            ("a: &x [1]\n*x : 2", "a key that is not a word, in line 2"),
+            ("a: 1\na: 2", "a duplicate key, in line 2"),
+            ("a: 1\n[b]: 2", "a list or a mapping as a key, in line 2"),
+            ("&x [1]: 2", "a list or a mapping as a key, in line 1"),
+            ("a: &x [1]\n*x : 2", "a key that is not a scalar, in line 2"),
             ("a: &x {b: 1}\nc:\n  <<: *x", "a merge key, in line 3"),
             ("a: 1\n---\nb: 2", "a second document, in line 2"),
-            ("&a [*a]", "an alias within what it stands for, in line 1"),
+            ("&a [*a]", "an alias inside its own anchor, in line 1"),
         ];
         for (text, what) in cases {
             let why = yaml(text).unwrap_err().to_string();

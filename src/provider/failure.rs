@@ -68,7 +68,7 @@ pub fn in_band(error: &Value) -> ModelFailure {
 
 /// The response ended before its own end.
 pub fn truncated() -> ModelFailure {
-    failure("upstream_truncated", "the model's answer ended before it was complete".into(), true)
+    failure("upstream_truncated", "the model's response ended before it was complete".into(), true)
 }
 
 /// The provider was silent for too long.
@@ -78,12 +78,12 @@ pub fn stalled(seconds: u64) -> ModelFailure {
 
 /// The response took too long in total.
 pub fn timeout(seconds: u64) -> ModelFailure {
-    failure("timeout", format!("the model's answer was not complete within {seconds} seconds"), false)
+    failure("timeout", format!("the model's response was not complete within {seconds} seconds"), false)
 }
 
 /// The deployment does not have the provider.
 pub fn unconfigured(why: &str) -> ModelFailure {
-    failure("upstream_unreachable", format!("the model provider cannot be asked: {why}"), false)
+    failure("upstream_unreachable", format!("the model provider is not configured: {why}"), false)
 }
 
 /// The provider could not be reached.
@@ -120,7 +120,7 @@ fn judge(status: Option<u16>, code: &str, message: &str) -> ModelFailure {
     let words = message.to_ascii_lowercase();
     let said = if message.is_empty() { "no message" } else { message };
     let message = match status {
-        Some(status) => format!("the model provider answered {status}: {said}"),
+        Some(status) => format!("the model provider returned {status}: {said}"),
         None => format!("the model provider reported: {said}"),
     };
     let too_long = code == "context_length_exceeded"
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_message_says_what_the_provider_said() {
         let failed = status(500, r#"{"error":{"message":"out of memory"}}"#, None);
-        assert_eq!(failed.failure.message, "the model provider answered 500: out of memory");
+        assert_eq!(failed.failure.message, "the model provider returned 500: out of memory");
         let failed = in_band(
             &serde_json::json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         );

@@ -34,7 +34,7 @@ pub fn cut_anywhere<D: Decoder>(new: impl Fn() -> D, bytes: &[u8]) -> Vec<ModelE
     };
     for end in 0..bytes.len() {
         match decode(new(), &[bytes.get(..end).unwrap_or_default()]) {
-            // What was said is complete, and only the count of tokens or a last mark is missing.
+            // The output is complete; only the usage or a last mark is missing.
             Ok(events) => assert_eq!(said(&events), said(&whole), "ended at {end}"),
             Err(failed) => assert_eq!(failed.failure.code, "upstream_truncated", "ended at {end}"),
         }

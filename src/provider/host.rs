@@ -35,7 +35,7 @@ impl Host {
             return Some(("base_url".into(), "must be an http or https URL"));
         }
         if self.base_url.contains(['?', '#']) {
-            return Some(("base_url".into(), "must end with the path; put what follows `?` into query"));
+            return Some(("base_url".into(), "must end with the path; move query parameters into `query`"));
         }
         let token = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
         let printable = |text: &str| text.bytes().all(|b| (b' '..=b'~').contains(&b));
@@ -44,10 +44,7 @@ impl Host {
         }
         for (name, value) in &self.headers {
             if name.is_empty() || !name.bytes().all(token) || !printable(value) {
-                return Some((
-                    format!("headers.{name}"),
-                    "must be a header's name and a value of printable ASCII",
-                ));
+                return Some((format!("headers.{name}"), "must be a header name with a value of printable ASCII"));
             }
         }
         None

@@ -26,7 +26,7 @@ use crate::json;
 pub use dialect::{Decoder, Prompt, WireRequest};
 pub use host::Host;
 pub use sampling::{ResponseFormat, Sampling, ToolChoice};
-pub use scripted::{Line, Play, Script, play};
+pub use scripted::{Line, Script, ScriptedModel, play};
 pub use transcript::{Line as ContextLine, Part as ContextPart, arrange};
 pub use workers_ai::Run;
 
@@ -44,7 +44,7 @@ pub enum Provider {
     /// The platform's own models, through its binding `AI`.
     WorkersAi(workers_ai::Settings),
     /// The built-in model.
-    Scripted(Play),
+    Scripted(ScriptedModel),
     /// The deployment's provider of that name.
     Named(Named),
 }

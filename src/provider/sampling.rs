@@ -112,7 +112,7 @@ impl Sampling {
         }
         let word = |text: &String| (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         if self.reasoning_effort.as_ref().is_some_and(|effort| !word(effort)) {
-            return Some(("reasoning_effort", "must be a word such as low, medium or high".into()));
+            return Some(("reasoning_effort", "must be a level such as low, medium or high".into()));
         }
         None
     }
@@ -153,7 +153,7 @@ impl TryFrom<Value> for ResponseFormat {
             nested.get(key).is_none_or(|value| value.is_null() || test(value))
         };
         if !fits("name", Value::is_string) || !fits("strict", Value::is_boolean) {
-            return Err("a schema's name is a string, and strict is true or false".into());
+            return Err("a schema's name must be a string, and strict must be true or false".into());
         }
         match (field(&value, "type").as_str(), nested.get("schema")) {
             (Some("text"), _) => Ok(Self::Text),

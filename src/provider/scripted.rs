@@ -13,7 +13,7 @@ use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 /// The built-in model's script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Play {
+pub struct ScriptedModel {
     /// One entry per model request.
     #[serde(default)]
     pub script: Vec<Line>,
@@ -22,7 +22,7 @@ pub struct Play {
     pub delta_ms: u32,
 }
 
-impl Default for Play {
+impl Default for ScriptedModel {
     fn default() -> Self {
         Self { script: Vec::new(), delta_ms: delta_ms() }
     }

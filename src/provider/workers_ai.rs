@@ -32,7 +32,7 @@ pub struct Run {
 pub fn encode(settings: &Settings, prompt: &Prompt<'_>) -> Run {
     let mut messages = chat::messages(prompt);
     for message in messages.iter_mut().filter_map(|message| message.as_object_mut()) {
-        // Its models want a text in every message, also beside calls.
+        // Its models require a text in every message, even one with calls.
         if message.get("content").is_some_and(serde_json::Value::is_null) {
             message.insert("content".into(), "".into());
         }
@@ -63,7 +63,7 @@ pub fn encode(settings: &Settings, prompt: &Prompt<'_>) -> Run {
 
 /// Settings the binding does not support.
 pub fn refuses(sampling: &Sampling) -> Option<(&'static str, String)> {
-    let why = || "this provider has no such setting".to_string();
+    let why = || "this provider does not support this setting".to_string();
     match sampling {
         Sampling { reasoning_effort: Some(_), .. } => Some(("reasoning_effort", why())),
         Sampling { tool_choice: Some(_), .. } => Some(("tool_choice", why())),

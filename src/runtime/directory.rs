@@ -76,9 +76,9 @@ impl DurableObject for Directory {
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        // An error would be tried again a few times within minutes, and then never.
+        // The platform would retry an error a few times within minutes, and then never again.
         let next = self.replies.sweep(clock::now()).unwrap_or_else(|e| {
-            worker::console_error!("answers could not be swept: {e}");
+            worker::console_error!("expired responses could not be deleted: {e}");
             Some(clock::now().after(600))
         });
         self.wake_at(next.map(|at| at.0)).await?;
@@ -141,7 +141,7 @@ impl Directory {
                 Box::pin(self.forget(session, &keys)).await
             }
             Purpose::Deleted(session) => {
-                // Asked when the session is gone: perhaps it was this very request that deleted it.
+                // Asked when the session is gone: this very request may have deleted it.
                 let keys = Key::of(&deletion(session), about.key.as_deref(), session.as_str())?;
                 let first = self.replies.given(&keys)?.ok_or_else(|| Error::no_session(session.as_str()))?;
                 first.replay(too_large)
@@ -153,7 +153,7 @@ impl Directory {
                 Ok(Reply::json(200, &serde_json::to_value(record).map_err(internal)?))
             }
             Purpose::Create | Purpose::Fork(_) | Purpose::Log(_) | Purpose::Ping => {
-                Err(internal("a directory was asked what a session's object knows"))
+                Err(internal("a directory got a session's request"))
             }
         }
     }
@@ -204,7 +204,7 @@ impl Directory {
             return first.replay(too_large);
         }
         let reply = act()?;
-        // No await since then: what was done and what was answered are kept together or not at all.
+        // No await since then: the change and its response are stored together or not at all.
         let now = clock::now();
         self.replies.keep(keys, &reply, now)?;
         if !keys.is_empty() && self.state.storage().get_alarm().await.map_err(internal)?.is_none() {
@@ -380,7 +380,10 @@ fn gone(session: &SessionId) -> String {
 }
 
 fn too_large() -> Result<String, Error> {
-    Err(Error::new(Code::AlreadyExists, "this was done, but its answer was too large to keep; read it again"))
+    Err(Error::new(
+        Code::AlreadyExists,
+        "this request has succeeded, but its response was too large to keep; read the resource instead",
+    ))
 }
 
 /// The limit of a list's page, in bytes, not counting its last entry.
@@ -433,7 +436,7 @@ impl List {
         }
         let tests = if self.tests.is_empty() { "1".to_string() } else { self.tests.join(" AND ") };
         let direction = if query.descending { "DESC" } else { "ASC" };
-        // An agent may have a megabyte and a half: a page is also bounded in bytes. Its first entry fits always.
+        // An agent can be 1.5 MB, so pages are bounded in bytes, too. The first entry always fits.
         let by = format!("ORDER BY {order} {direction}, id {direction}");
         let all = format!(
             "SELECT found, {column} FROM (SELECT {column}, {order}, id, COUNT(*) OVER () AS found,

@@ -106,7 +106,7 @@ impl Decoder {
     fn end_event(&mut self) -> Option<Message> {
         let event = std::mem::take(&mut self.event);
         let data = std::mem::take(&mut self.data);
-        // Bytes become text only here, when no character can be cut any more.
+        // Decoded only here, where no character can be split.
         let data = String::from_utf8(data).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         std::mem::take(&mut self.has_data).then_some(Message { event, data })
     }

@@ -174,7 +174,7 @@ async function refresh(mine = choice) {
           onclick: () =>
             attempt(() => api("DELETE", `/v1/sessions/${shown.id}/queue/${item_id}`).then(() => refresh())),
         },
-        "Take back",
+        "Withdraw",
       ),
     ),
   );

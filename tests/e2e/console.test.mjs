@@ -92,7 +92,7 @@ test("offline and back: nothing is lost, and it shows", { skip }, async (t) => {
   assert.equal(await page.locator("#items li").count(), 2);
 });
 
-test("messages wait, steer and are taken back; a turn is interrupted", { skip }, async (t) => {
+test("messages wait, steer and are withdrawn; a turn is interrupted", { skip }, async (t) => {
   const server = await serve(t);
   const llm = await model(t, [{ text: "slow ".repeat(400), chunk: 5, pause: 50 }]);
   const session = await Session.on(server, llm, {}, { title: "busy" });
@@ -103,7 +103,7 @@ test("messages wait, steer and are taken back; a turn is interrupted", { skip },
   await said(page, "slow slow");
   await page.locator("#say").fill("second");
   await page.keyboard.press("Enter");
-  await page.getByRole("button", { name: "Take back" }).click();
+  await page.getByRole("button", { name: "Withdraw" }).click();
   await page.locator("#queue", { hasText: "empty" }).waitFor();
   await page.getByRole("button", { name: "Interrupt" }).click();
   await page.locator("#items li", { hasText: "incomplete" }).waitFor();

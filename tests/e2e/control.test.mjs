@@ -52,7 +52,7 @@ test("a steering message whose turn is stopped gets a turn, and its item says so
   assert.equal(snapshot.items.at(-1).content[0].text, "Late.");
 });
 
-test("a message that waits can be taken back, once and under a key", async (t) => {
+test("a queued message can be withdrawn, once and under a key", async (t) => {
   const server = await serve(t);
   const llm = await model(t, [{ calls: [{ id: "a", name: "look" }] }, { text: "One." }]);
   const session = await Session.on(server, llm);

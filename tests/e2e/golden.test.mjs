@@ -96,13 +96,13 @@ test("what clients see of sessions in every situation is what was recorded", asy
       await rest(session);
       return session;
     },
-    async "messages that wait and that steer"() {
+    async "messages that queue and that steer"() {
       const { session } = await on([{ calls: [{ id: "a", name: "look" }] }, { text: "One." }, { text: "Two." }]);
       await session.say("go", [LOOK]);
       await session.status("waiting");
       await session.post(message("later"));
       await session.post(message("join", { on_busy: "steer" }));
-      check("messages that wait, waiting", await seen(session));
+      check("messages that queue, waiting", await seen(session));
       await session.give("a", "yes");
       await eventually(async () => (await session.snapshot()).usage.total_tokens === 45, "three responses");
       await rest(session);

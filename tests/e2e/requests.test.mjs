@@ -145,7 +145,7 @@ test("limits hold at their edge and above it", async (t) => {
   for (let n = 0; n < 32; n++) await session.say(`waits ${n}`);
   const full = await session.request("POST", "/events", message("one too many"));
   assert.deepEqual([full.status, full.body.error.code], [503, "overloaded"]);
-  assert.match(full.body.error.message, /32 messages wait already/);
+  assert.match(full.body.error.message, /the queue is full \(32 messages\)/);
   assert.ok(full.headers.get("retry-after"));
 });
 

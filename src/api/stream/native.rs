@@ -110,7 +110,7 @@ impl Sink for Native {
                 self.response("response.in_progress", at, &Response::of(turn, "in_progress"));
             }
             Step::ItemAdded { open, response_id, index } => {
-                // As it was when it opened: nothing written yet.
+                // As it was when it opened: empty.
                 let empty = Open::new(open.id.clone(), open.created_at, open.opening.clone());
                 let item = empty.item(response_id, Status::InProgress);
                 self.item("response.output_item.added", at, index, item::flat(&item, item.status));
@@ -169,7 +169,7 @@ fn one_line(json: String) -> String {
         return json;
     }
     let ends = [('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029"), ('\u{85}', "\\u0085")];
-    // One after the other: a search for several characters decodes every one, a search for one looks for its last byte.
+    // One by one: searching for a set decodes every character, searching for one uses memchr.
     ends.into_iter().fold(json, |json, (end, escaped)| match json.contains(end) {
         true => json.replace(end, escaped),
         false => json,

@@ -71,7 +71,7 @@ impl ResponseDecoder {
         }
         self.stop(out);
         if again.is_some() {
-            return; // without a block, its deltas go nowhere
+            return; // deltas of an ignored block are ignored, too
         }
         let text = |key: &str| field(block, key).as_str().unwrap_or_default();
         let (opening, kind, given) = match field(block, "type").as_str() {
@@ -126,7 +126,7 @@ impl ResponseDecoder {
         let thought = self.block.as_mut().and_then(|block| block.thought.as_mut());
         if let Some(thought) = thought.and_then(Value::as_object_mut) {
             match thought.get_mut(key) {
-                // More than the session takes is not collected; it ends the answer when it sees this much.
+                // Stop collecting above the session's limit; it ends the response when it sees the block.
                 Some(Value::String(so_far)) if so_far.len() > MAX_ANSWER => {}
                 Some(Value::String(so_far)) => so_far.push_str(more),
                 _ => drop(thought.insert(key.to_string(), more.into())),

@@ -33,24 +33,24 @@ pub fn refuses(sampling: &Sampling) -> Option<(&'static str, String)> {
     if let Some(effort) = &sampling.reasoning_effort {
         if !EFFORTS.iter().any(|(name, _)| name == effort) {
             let known = EFFORTS.map(|(name, _)| name).join(", ");
-            return Some(("reasoning_effort", format!("this provider knows {known}")));
+            return Some(("reasoning_effort", format!("this provider supports {known}")));
         }
         if sampling.temperature.is_some() {
             return Some((
                 "temperature",
-                "this provider takes no temperature together with reasoning_effort".into(),
+                "this provider does not support temperature together with reasoning_effort".into(),
             ));
         }
         if matches!(sampling.tool_choice, Some(ToolChoice::Required | ToolChoice::Tool(_))) {
-            let why = "this provider cannot be made to call a tool together with reasoning_effort";
+            let why = "this provider does not support a forced tool call together with reasoning_effort";
             return Some(("tool_choice", why.into()));
         }
     }
     if sampling.temperature.is_some_and(|temperature| temperature > 1.0) {
-        return Some(("temperature", "this provider takes a number from 0 to 1".into()));
+        return Some(("temperature", "this provider supports values from 0 to 1".into()));
     }
     if sampling.response_format == Some(ResponseFormat::JsonObject) {
-        return Some(("response_format", "this provider needs a schema: use json_schema".into()));
+        return Some(("response_format", "this provider requires a schema; use json_schema".into()));
     }
     None
 }
@@ -155,7 +155,7 @@ fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
                     vec![json!({"type": "tool_use", "id": id, "name": field(body, "name"), "input": input})],
                 )
             }
-            // Only its own thoughts, signed by itself, mean anything to this provider.
+            // This provider accepts only thinking blocks it signed itself.
             Part::Reasoning => ("assistant", field(body, FIELDS).get("anthropic").cloned().into_iter().collect()),
         };
         match messages.last_mut() {

@@ -134,7 +134,7 @@ impl Calls {
     }
 
     fn candidate(&self, delta: &Delta<'_>) -> Option<usize> {
-        // A list of whole calls that repeats the calls so far.
+        // A list of complete calls that repeats the calls so far.
         let repeated = self.list.get(delta.position).is_some_and(|call| {
             let same_id = delta.id.is_empty() || call.id.is_empty() || call.id == delta.id;
             same_id && call.is_repeated_by(delta)
@@ -146,7 +146,7 @@ impl Calls {
         let at_index = || {
             let Some(index) = delta.index else { return last };
             let numbered = self.list.iter().rposition(|call| call.index == delta.index);
-            // A call without an index is counted.
+            // A call without an index is numbered in order.
             let counted = usize::try_from(index).ok();
             numbered.or(counted.filter(|at| self.list.get(*at).is_some_and(|call| call.index.is_none())))
         };

@@ -43,11 +43,11 @@ impl ResponseDecoder {
         }
         let bare = chunk.get("response").is_some() || chunk.get("tool_calls").is_some();
         let (choice, delta) = match field(chunk, "choices").get(0) {
-            // A host that does not stream says `message` where others say `delta`.
+            // Without streaming, `message` takes the place of `delta`.
             Some(choice) => {
                 (choice, choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null))
             }
-            // Older models of Workers AI say it without an envelope.
+            // Older models of Workers AI have no envelope.
             None if bare => (chunk, chunk),
             None => return Ok(()),
         };
@@ -60,7 +60,7 @@ impl ResponseDecoder {
         self.text(PartKind::Refusal, text("refusal"), out);
         self.calls.add(field(delta, "tool_calls").as_array().map(Vec::as_slice).unwrap_or_default());
         if self.calls.size() > MAX_ANSWER {
-            // The session takes no answer of this size: let it see and end it, instead of collecting more.
+            // Above the session's limit: emit the calls now, so that it ends the response.
             self.close(out);
             self.calls.take(out);
         }
@@ -124,7 +124,7 @@ impl Decoder for ResponseDecoder {
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
         let mut out = Vec::new();
         if let Some(body) = self.frames.finish()? {
-            // Workers AI has an envelope of its own for answers that do not stream.
+            // Workers AI wraps responses that do not stream.
             let body = body.get("result").filter(|result| result.is_object()).unwrap_or(&body);
             self.chunk(body, &mut out)?;
             if body.get("response").is_some() {

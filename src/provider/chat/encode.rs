@@ -25,7 +25,7 @@ fn body(prompt: &Prompt<'_>) -> Value {
         map.insert("reasoning_effort".into(), effort.as_str().into());
     }
     if let Some(tokens) = sampling.max_output_tokens {
-        // Models that reason know only the new name, many imitations only the old one.
+        // Reasoning models accept only the new name, many compatible hosts only the old one.
         let name = if reasons(prompt) { "max_completion_tokens" } else { "max_tokens" };
         map.insert(name.into(), tokens.into());
     }
@@ -71,7 +71,7 @@ pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
     if let Some(instructions) = prompt.instructions {
         messages.push(json!({"role": "system", "content": instructions}));
     }
-    let (mut spoken, mut shown) = (Spoken::default(), Shown::default());
+    let (mut spoken, mut shown) = (Spoken::default(), Attachments::default());
     for line in arrange(prompt.context) {
         let body: &Value = &serde_json::from_str(&line.body).unwrap_or(Value::Null);
         match line.part {
@@ -83,7 +83,7 @@ pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
                 messages.extend(shown.take());
                 spoken.calls.push(call(body));
             }
-            // No host takes reasoning back in a form that the others take as well.
+            // There is no form of reasoning that all hosts accept back.
             Part::Reasoning => {}
             Part::User => {
                 messages.extend(spoken.take());
@@ -104,9 +104,9 @@ pub fn messages(prompt: &Prompt<'_>) -> Vec<Value> {
 
 /// Images and files in outputs: a tool message can hold text only, so a user message shows them, after all outputs.
 #[derive(Default)]
-struct Shown(Vec<Value>);
+struct Attachments(Vec<Value>);
 
-impl Shown {
+impl Attachments {
     /// The text of an output. Parts that are not text are kept for later, and the text says so.
     fn add(&mut self, output: &Value) -> String {
         let Value::Array(parts) = output else { return text_of(output) };

@@ -222,7 +222,7 @@ impl ResponseDecoder {
             return Err(failure::in_band(response));
         }
         let output = response.get("output").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        // What began and was not finished by an event of its own is finished by what the response says of it.
+        // The final response finishes items that had no finishing event of their own.
         while self.item.is_some() {
             self.end(output.get(self.items.saturating_sub(1)).unwrap_or(&Value::Null), out);
             self.release(out);
@@ -288,7 +288,7 @@ impl OpenItem {
             }
         };
         if text.is_empty() || number.saturating_add(1) < count {
-            return; // an earlier part cannot grow any more
+            return; // only the last part can grow
         }
         let fresh = number >= count;
         if fresh {

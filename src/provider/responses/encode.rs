@@ -19,7 +19,7 @@ fn body(prompt: &Prompt<'_>) -> String {
     let mut head = Map::new();
     head.insert("model".into(), prompt.model.into());
     head.insert("stream".into(), true.into());
-    // The session is the store. What a provider would keep for us, it hands out to be sent again.
+    // The session is the store: the provider returns its private items instead of keeping them.
     head.insert("store".into(), false.into());
     if let Some(instructions) = prompt.instructions {
         head.insert("instructions".into(), instructions.into());
@@ -75,7 +75,7 @@ fn own(line: &Line) -> Option<Cow<'_, str>> {
     let object = json.as_object_mut()?;
     object.remove(IS_ERROR);
     let foreign = object.remove(FIELDS).is_some();
-    // Reasoning of another provider is nothing without what was taken away.
+    // Without its payload, another provider's reasoning is empty.
     let dropped = foreign && field(&json, "type") == "reasoning";
     if dropped { None } else { Some(Cow::Owned(json.to_string())) }
 }

@@ -209,7 +209,7 @@ impl Request {
         let Some(stream) = self.stream() else { return Ok((Vec::new(), held)) };
         let mut stream = Chunks::of(&stream);
         let (mut bytes, mut size) = (Vec::new(), 0_usize);
-        // A body that is refused is read all the same, and thrown away, so that its sender sees the answer.
+        // A rejected body is read and discarded, so that its sender sees the response.
         while let Some(chunk) = stream.next().await.map_err(broken)? {
             size = size.saturating_add(chunk.len());
             if size > DRAINED {
@@ -244,7 +244,7 @@ impl Request {
             let whole = web_sys::Response::new_with_opt_buffer_source_and_init(Some(&body), init.unchecked_ref())?;
             JsFuture::from(whole.form_data()?).await
         };
-        let broken = |_| Error::new(Code::InvalidInput, "the body is not a whole multipart form");
+        let broken = |_| Error::new(Code::InvalidInput, "the body is not a complete multipart form");
         read.await.map(Into::into).map_err(broken)
     }
 

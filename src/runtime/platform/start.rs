@@ -13,6 +13,6 @@ fn start() {
     let set =
         then.and_then(|then| Reflect::set(&js_sys::global(), &"queueMicrotask".into(), &then.bind0(&settled)));
     if let Err(e) = set {
-        worker::console_warn!("microtasks stay slow: {e:?}");
+        worker::console_warn!("queueMicrotask could not be replaced: {e:?}");
     }
 }

@@ -21,7 +21,7 @@ impl Driver {
             let key = live.info.token_key.as_deref().map(str::as_bytes);
             let claims = Claims::checked(token, key, origin.as_deref(), clock::now())?;
             if claims.tenant != live.info.tenant || claims.session != live.session.id {
-                return Err(Error::new(Code::Forbidden, "this token is for another session"));
+                return Err(Error::new(Code::Forbidden, "this token belongs to another session"));
             }
             claims
         };
@@ -76,7 +76,7 @@ impl Driver {
                 live.info = info;
                 Ok(())
             })?;
-            // The worker dials again for those who still may.
+            // The worker redials for clients that are still allowed.
             self.close_sockets("tokens were revoked");
             Ok(Reply::json(200, &api::revoked()))
         })
@@ -101,7 +101,7 @@ impl Driver {
         if self.state.get_websockets().len() < MAX_SUBSCRIBERS {
             return Ok(());
         }
-        let message = format!("{MAX_SUBSCRIBERS} readers follow this session already, which is the limit");
+        let message = format!("{MAX_SUBSCRIBERS} readers already follow this session, which is the limit");
         Err(Error::new(Code::Overloaded, message))
     }
 }

@@ -110,7 +110,7 @@ mod tests {
         agenda.session(None, true);
         assert_eq!(agenda.alarm(NOW), None);
         assert!(agenda.has_alarm());
-        // Also one that is late: it goes off at any moment.
+        // Also an overdue one: it fires at any moment.
         assert_eq!(agenda.alarm(Seconds(2000)), None);
     }
 
@@ -127,7 +127,7 @@ mod tests {
         agenda.enter(Wake::Sweep, at(5000));
         agenda.session(None, false);
         assert_eq!(agenda.alarm(NOW), None);
-        // What waited for it is not forgotten.
+        // The entries remain.
         agenda.session(None, true);
         assert_eq!(agenda.alarm(NOW), at(5000));
     }

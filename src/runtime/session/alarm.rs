@@ -34,10 +34,10 @@ impl Driver {
         let Some(due) = self.agenda.borrow_mut().alarm(now) else { return };
         self.store.sql.count_alarm();
         let storage = self.state.storage();
-        // Deadlines are in whole seconds: go off just after, not just before.
+        // Deadlines are whole seconds: fire just after one, not just before.
         let wait = Duration::from_secs(due.0 - now.0) + Duration::from_millis(500);
         let set = async move { storage.set_alarm(wait).await };
-        // The first poll happens here, so the platform takes it together with the rows that were just written.
+        // Polled here, so the platform commits it together with the rows just written.
         let mut set = Box::pin(set);
         let polled = futures::FutureExt::now_or_never(&mut set);
         let driver = self.clone();

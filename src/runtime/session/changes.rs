@@ -63,7 +63,7 @@ impl Driver {
             return first.replay(|| self.snapshot_text());
         }
         let reply = act()?;
-        // No await since the step: what was done and what was answered are kept together or not at all.
+        // No await since the step: the change and its response are stored together or not at all.
         self.remember(keys, &reply)?;
         Ok(reply)
     }

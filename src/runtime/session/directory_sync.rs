@@ -77,7 +77,7 @@ impl Driver {
                 true
             }
             Err(error) => {
-                worker::console_warn!("the directory was not told: {}", error.message);
+                worker::console_warn!("the directory update failed: {}", error.message);
                 self.tell_again();
                 false
             }
@@ -110,7 +110,7 @@ impl Driver {
     /// anew once it was deleted.
     pub async fn settle_listing(self: &Rc<Self>) -> Result<(), Error> {
         if self.live.borrow().as_ref().is_some_and(|live| live.listing.telling) {
-            self.tell_again(); // what is being told may be lost, and this alarm is used up
+            self.tell_again(); // the update in flight may be lost, and this alarm has fired
             return Ok(());
         }
         if !self.sync(None).await {

@@ -50,7 +50,7 @@ impl Driver {
             let at = at.and_then(|millis| u64::try_from(millis).ok()).map(|millis| Seconds(millis / 1000));
             self.agenda.borrow_mut().found(at);
         }
-        // Somebody else may have loaded, or deleted, it meanwhile.
+        // It may have been loaded, or deleted, meanwhile.
         if self.live.borrow().is_some() {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl From<Unreadable> for Error {
     fn from(e: Unreadable) -> Self {
         worker::console_error!("{e}");
         match e {
-            Unreadable::TooLarge { .. } => Self::new(Code::PayloadTooLarge, e.to_string()), // again, it would not fit either
+            Unreadable::TooLarge { .. } => Self::new(Code::PayloadTooLarge, e.to_string()), // a retry would not fit either
             Unreadable::Newer { .. } => Self::new(Code::StorageUnavailable, e.to_string()),
             Unreadable::Missing(_) | Unreadable::Corrupt(..) | Unreadable::Storage(_) => Self::new(
                 Code::StorageUnavailable,

@@ -96,7 +96,7 @@ impl Driver {
             return Ok(again);
         }
         if self.copying.replace(true) {
-            return Err(Error::new(Code::Overloaded, "this copy is being made; try again"));
+            return Err(Error::new(Code::Overloaded, "this fork is in progress; try again"));
         }
         let source = Object::session(&self.env, tenant, source.clone(), Purpose::Ping);
         let copied = self.copy(id, source, body, keys).await;

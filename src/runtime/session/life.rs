@@ -26,7 +26,7 @@ impl Driver {
             self.perform(Input::Message(message))?;
         }
         let made = self.creation_reply(keys)?;
-        self.sync(agent).await; // the alarm sees to it if this fails, or if nothing here survives it
+        self.sync(agent).await; // the alarm retries if this fails, or if this instance dies
         Ok(made)
     }
 
@@ -42,11 +42,11 @@ impl Driver {
         let mut context = Context { now: clock::now(), ids: &mut clock::Ids, log: &self.store };
         let effects = session.step(first, &mut context)?;
         self.store.create(&id, &info, &session.state, &effects.append)?;
-        self.store.sql.take_written(); // what is counted is turns
-        self.agenda.borrow_mut().enter(Wake::Copy, None); // if it was one, it is whole
+        self.store.sql.take_written(); // only turns are counted
+        self.agenda.borrow_mut().enter(Wake::Copy, None); // if it was a fork, it is complete
         self.enter_session(&session, effects.alarm);
         self.tell_again();
-        // Nobody has seen anything of it yet, so there is nothing to publish.
+        // It has no subscribers yet, so there is nothing to publish.
         let session = Session::load(id, session.settings, session.state, Vec::new());
         *self.live.borrow_mut() =
             Some(Live { resumed: true, ..Live::new(session, info, DirectorySync::default()) });
@@ -71,7 +71,7 @@ impl Driver {
             return Ok(None); // the id is new
         }
         if self.store.load()?.is_none() && self.was_deleted(id, tenant).await? {
-            let message = format!("the session that this key made, {id}, was deleted; use a new key");
+            let message = format!("session {id}, created with this key, was deleted; use a new key");
             return Err(Error::new(Code::IdempotencyKeyReused, message));
         }
         if self.store.load()?.is_none() {
@@ -80,8 +80,7 @@ impl Driver {
         self.load(id).await?;
         self.resume()?;
         let Some(first) = self.store.replies.given(keys)? else {
-            let message =
-                "the session that this key made still exists, but its answer is no longer kept; use a new key";
+            let message = "the session created with this key still exists, but its response is no longer kept; use a new key";
             return Err(Error::new(Code::AlreadyExists, message));
         };
         first.replay(|| self.snapshot_text()).map(Some)
@@ -102,7 +101,7 @@ impl Driver {
         storage.delete_all().await.map_err(fault::internal)?;
         self.store.erased();
         self.agenda.replace(Agenda::default());
-        *self.live.borrow_mut() = None; // nothing that came meanwhile outlives the storage
+        *self.live.borrow_mut() = None; // nothing that arrived meanwhile outlives the storage
         Ok(Reply::json(200, &serde_json::json!({"id": id, "object": "conversation.deleted", "deleted": true})))
     }
 }

@@ -58,7 +58,7 @@ impl DurableObject for Session {
     }
 
     async fn websocket_message(&self, _: WebSocket, _: WebSocketIncomingMessage) -> worker::Result<()> {
-        Ok(()) // subscribers have nothing to say
+        Ok(()) // subscribers do not send messages
     }
 
     async fn websocket_close(&self, _: WebSocket, _: usize, _: String, _: bool) -> worker::Result<()> {
@@ -78,7 +78,10 @@ impl Session {
         context: &ResponseContext,
     ) -> Result<Response, Error> {
         let driver = &self.driver;
-        let id = about.session.as_ref().ok_or_else(|| internal("a session's object was asked for no session"))?;
+        let id = about
+            .session
+            .as_ref()
+            .ok_or_else(|| internal("a session's object got a request without a session"))?;
         let key = about.key.as_deref();
         match &about.ask {
             Purpose::Client(caller) => self.client(req, about, id, caller, context).await,
@@ -102,7 +105,7 @@ impl Session {
             | Purpose::Unlist { .. }
             | Purpose::Deleted(_)
             | Purpose::WasDeleted(_)
-            | Purpose::Agent(_) => Err(internal("a session's object was asked what a directory knows")),
+            | Purpose::Agent(_) => Err(internal("a session's object got a directory's request")),
         }
     }
 
@@ -140,7 +143,7 @@ impl Session {
                 context.respond(self.event(&body, key, &access)?)
             }
             (Route::Stream(_), _) => self.subscribe(query.cursor(None)?.as_deref()),
-            // Boxed, like all that is not asked all the time (see `router::answer`).
+            // Boxed, like all cold routes (see `router::answer`).
             _ => context.respond(Box::pin(self.other(route, method, &query, &body, about, &access)).await?),
         }
     }
@@ -208,14 +211,14 @@ impl Session {
                 | Route::Socket(_)
                 | Route::Fork(_),
                 _,
-            ) => Err(internal("a session's object was asked for another program's route")),
+            ) => Err(internal("a session's object got another program's route")),
         }
     }
 
     async fn create(&self, id: &SessionId, about: &CallContext, envelope: &str) -> Result<Reply, Error> {
         let (key, tenant) = (about.key.as_deref(), &about.tenant);
         let NewSession { body, agent, bundled } = json::read(envelope).map_err(internal)?;
-        // The id of a bundled agent tells whether it is the same bundle.
+        // A bundled agent's id identifies the bundle.
         let bundle = agent.as_ref().filter(|_| bundled).map(|agent| agent.id.0.as_str()).unwrap_or_default();
         let keys = Key::of("create", key, &format!("{body}{bundle}"))?;
         if let Some(again) = self.driver.earlier_creation(id, tenant, &keys).await? {

@@ -63,7 +63,7 @@ impl Driver {
         let events = match api::publish(&mut live.session, appended, &self.store) {
             Ok(events) => events,
             Err(e) => {
-                worker::console_error!("events could not be made: {e}");
+                worker::console_error!("events could not be rendered: {e}");
                 live.session.skip();
                 self.close_sockets("resume from the last cursor");
                 return;
@@ -73,12 +73,12 @@ impl Driver {
             return;
         }
         if let Err(e) = self.save_open(live, &events) {
-            worker::console_error!("the open items could not be saved: {e}"); // a crash would lose more of them
+            worker::console_error!("the open items could not be checkpointed: {e}"); // a crash would lose more of them
         }
         live.published.at = clock::millis();
         let text = batch(&live.session, live.session.cursor(), &events).into();
         for socket in self.state.get_websockets() {
-            // One that has just gone is about to be closed anyway.
+            // A send fails only if the socket is about to be closed anyway.
             drop(socket.as_ref().unchecked_ref::<Subscriber>().send(&text));
         }
     }

@@ -18,7 +18,7 @@ use super::driver::Driver;
 use super::request::Handle;
 use crate::config::{Config, Timeouts};
 use crate::json;
-use crate::provider::{self, ModelCall, Play, Prompt, Provider, Script, WireRequest, failure};
+use crate::provider::{self, ModelCall, Prompt, Provider, Script, ScriptedModel, WireRequest, failure};
 use crate::runtime::platform::js::{self, Chunks};
 use crate::runtime::platform::{ai, clock, settings};
 use crate::runtime::storage::pages::{CONTEXT, NoContext};
@@ -127,7 +127,7 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Plan, Unr
             sampling: &sampling,
         };
         Ok(match provider {
-            Provider::Scripted(Play { script, delta_ms }) => {
+            Provider::Scripted(ScriptedModel { script, delta_ms }) => {
                 let script = Script { lines: script, played: state.requests };
                 Plan::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
             }
@@ -211,14 +211,14 @@ async fn ask(
     };
     let status = answer.status();
     if !(200..300).contains(&status) {
-        silence.broken(Duration::MAX); // what the error says has a limit of its own
+        silence.broken(Duration::MAX); // reading the error has a limit of its own
         let headers = answer.headers();
         let header = |name: &str| headers.get(name).ok().flatten();
         let asked_for = failure::retry_after(&header, clock::now());
         let body = error_body(&answer, idle).await;
         return Err(failure::status(status, &body, asked_for));
     }
-    let body = answer.body().ok_or_else(|| failure::unreachable("the answer has no body"))?;
+    let body = answer.body().ok_or_else(|| failure::unreachable("the response has no body"))?;
     let mut body = Chunks::of(&body);
     let (mut size, mut settled) = (0_usize, Fuse::terminated());
     loop {
@@ -228,7 +228,7 @@ async fn ask(
         };
         let bytes = match chunk {
             Ok(Some(bytes)) => bytes,
-            // A connection that breaks ends the body: it is judged by what came before.
+            // A broken connection ends the body: the decoder judges what came before.
             end => {
                 if end.is_ok() {
                     handle.ended();
@@ -299,7 +299,7 @@ fn feed(driver: &Rc<Driver>, at: Seq, events: Vec<ModelEvent>) -> bool {
     if !events.is_empty()
         && let Err(error) = driver.perform(Input::Model { at, events })
     {
-        worker::console_warn!("a model's answer was dropped: {}", error.message);
+        worker::console_warn!("model output could not be applied: {}", error.message);
     }
     driver.with_request(at, |_, _| ()).is_some()
 }
@@ -310,7 +310,7 @@ fn fail(driver: &Rc<Driver>, at: Seq, failure: ModelFailure) {
     }
     worker::console_warn!("model request failed: {}: {}", failure.failure.code, failure.failure.message);
     if let Err(error) = driver.perform(Input::ModelFailed { at, failure }) {
-        worker::console_error!("a model's failure was dropped: {}", error.message);
+        worker::console_error!("a model failure could not be applied: {}", error.message);
     }
 }
 

@@ -55,7 +55,7 @@ impl<D: Database> Replies<D> {
                 rows.first_mut()
                     .map(|row| json::read(&row.text()))
                     .transpose()
-                    .map_err(|e| Unreadable::Storage(format!("a kept answer cannot be read: {e}")))?;
+                    .map_err(|e| Unreadable::Storage(format!("a kept response cannot be read: {e}")))?;
             if let Some(first) = remembered {
                 key.check(&first)?;
                 return Ok(Some(first));

@@ -99,7 +99,7 @@ impl<D: Database + Clone + 'static> Store<D> {
             if let Some(item) = record.entry.item() {
                 let mut item = item.clone();
                 if !turn.is_empty() {
-                    item.response_id = ResponseId(turn); // it may have missed the one that it was to join
+                    item.response_id = ResponseId(turn); // it may have missed the turn it was to join
                 }
                 items.push((place, item));
             }

@@ -166,7 +166,7 @@ impl Database for Sql {
 
     fn atomically(&self, mut work: impl FnMut() -> Result<(), Unreadable>) -> Result<(), Unreadable> {
         let mut failure = None;
-        // A panic in here fails the whole request, and what is in memory is read again.
+        // Unwind safety: a panic fails the whole request, and the session is loaded again.
         let mut shared = AssertUnwindSafe((&mut work, &mut failure));
         let mut attempt = move || {
             let whole = &mut shared;

@@ -285,7 +285,7 @@ impl<D: Database + Clone + 'static> Store<D> {
         rows.extend(kept.iter().map(|(place, text)| vec![Value::from(*place), text.as_str().into()]));
         let mut values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; records.len()];
         values.extend(kept.iter().map(|_| MetaRow::ROW));
-        // A record that is there already is an error: it may not become NULL.
+        // A duplicate record is an error: NULL violates the constraint.
         let sql = format!(
             "INSERT INTO log (seq, part, context, listed, item_id, call_id, queued, size, entry, body) VALUES {}
             ON CONFLICT (seq) DO UPDATE SET entry = CASE WHEN excluded.seq < 0 THEN excluded.entry END",

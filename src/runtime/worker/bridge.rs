@@ -117,7 +117,7 @@ enum Exit {
 /// The cursor of a request.
 pub fn cursor(req: &Request) -> Result<Option<String>, Error> {
     let cursor = req.query().cursor(req.header("last-event-id"))?;
-    // It becomes part of a path. What cannot be one is refused by the object, in its own words.
+    // It becomes part of a path. An invalid one is rejected by the object.
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
     Ok(cursor.map(|cursor| if cursor.chars().all(plain) { cursor } else { "malformed".into() }))
 }
@@ -221,7 +221,7 @@ impl<S: Sink + 'static> Bridge<S> {
             move |event: MessageEvent| {
                 let Ok(text) = event.data().dyn_into::<JsString>() else { return };
                 if let Err(end) = passing.pass(&text) {
-                    drop(leave.unbounded_send(Err(end))); // nobody waits who has left already
+                    drop(leave.unbounded_send(Err(end))); // the receiver may be gone
                 }
             }
         };
@@ -234,7 +234,7 @@ impl<S: Sink + 'static> Bridge<S> {
             futures::select_biased! {
                 end = &mut *stop => return Ok(Err(end)),
                 left = left.next() => return Ok(left.unwrap_or(Ok(Exit::Object))),
-                // The timer is not set anew with every event, so something may have been heard since it was.
+                // The timer is not reset by events, so some may have arrived since it was set.
                 () = beat => {
                     let silence = Duration::from_millis(clock::millis().saturating_sub(self.passing.heard.get()));
                     let rest = self.heartbeat.saturating_sub(silence);
@@ -282,7 +282,7 @@ impl Listeners {
     ) -> worker::Result<Self> {
         let listeners = Self {
             socket: socket.clone(),
-            // They leave nothing half done.
+            // Unwind safety: a panic leaves nothing half done.
             on_message: Closure::own_assert_unwind_safe(on_message),
             on_end: Closure::own_assert_unwind_safe(on_end),
         };

@@ -39,14 +39,14 @@ pub async fn events(object: &Object, req: &Request, context: &ResponseContext) -
 /// Waits until there is an event after `cursor`, or until the time is up.
 async fn something_happens(object: &Object, cursor: &str, wait: u64) -> Result<bool, Error> {
     let answer = object.dial(Some(cursor)).await?;
-    let Some(socket) = bridge::socket(answer) else { return Ok(true) }; // a page, or an error that the next request tells
+    let Some(socket) = bridge::socket(answer) else { return Ok(true) }; // a page, or an error the next request reports
     let mut events = socket.events().map_err(internal)?;
     socket.accept().map_err(internal)?;
     let mut limit = Delay::from(Duration::from_secs(wait)).fuse();
     let happened = loop {
         futures::select_biased! {
             event = events.next().fuse() => match event {
-                // The first message says only where the stream stands, if nothing was missed.
+                // If nothing was missed, the first message only gives the stream's position.
                 Some(Ok(WebsocketEvent::Message(message)))
                     if message.text().is_some_and(|text| text.split_once('\n').is_some_and(|(_, frames)| frames.is_empty())) => {}
                 _ => break true,

@@ -62,7 +62,7 @@ fn log_request(context: &ResponseContext, method: &str, route: &str, status: u16
 /// such as `traceparent`.
 fn preflight(req: &Request, asked: bool, context: &ResponseContext) -> Result<Response, Error> {
     if asked && context.reader.is_none() {
-        return Err(Error::new(Code::Forbidden, "pages of this origin are not allowed here (LAYBY_ORIGINS)"));
+        return Err(Error::new(Code::Forbidden, "this origin is not allowed; add it to LAYBY_ORIGINS"));
     }
     let named = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~, ".contains(&b);
     let wanted = req.header("access-control-request-headers").unwrap_or_default();
@@ -82,7 +82,7 @@ async fn answer(
     match route {
         Route::Health => return respond(context, &json!({"status": "ok"})),
         Route::Web(path) => {
-            let page = web::page(path).ok_or_else(|| internal("a page is missing"))?;
+            let page = web::page(path).ok_or_else(|| internal("a console page is missing"))?;
             return context.respond_page(page).map(Into::into);
         }
         Route::Document => return context.respond_json(api::OPENAPI.to_string()).map(Into::into),
@@ -100,7 +100,7 @@ async fn answer(
     let session = SessionId::parse(id).ok_or_else(|| Error::no_session(id))?;
     match &caller {
         Caller::Key => count(tenant.as_str(), config.tenant_rate)?,
-        // It has not been checked yet: it must not use up what is its tenant's.
+        // Not verified yet: it must not consume its tenant's rate.
         Caller::Token { .. } => count(&format!("{tenant}/{session}"), config.tenant_rate)?,
     }
     let object = Object::session(env, &tenant, session, Purpose::Client(caller)).asked(req, context);
@@ -140,11 +140,11 @@ fn caller(req: &Request, route: &Route, method: Method, config: &Config) -> Resu
     let Some(token) = token else { return Ok((config.tenant(bearer)?, Caller::Key)) };
     let claims = Claims::unchecked(&token)?;
     if !config.has_tenant(&claims.tenant) {
-        return Err(Error::new(Code::Unauthorized, "this token is not valid"));
+        return Err(Error::new(Code::Unauthorized, "invalid session token; request a new one"));
     }
     match route.session() {
         Some(id) if id == claims.session.as_str() => {}
-        Some(_) => return Err(Error::new(Code::Forbidden, "this token is for another session")),
+        Some(_) => return Err(Error::new(Code::Forbidden, "this token belongs to another session")),
         None => return Err(Error::forbidden()),
     }
     if Need::of(route, method) == Need::Key {
@@ -215,7 +215,7 @@ async fn create_bundled(
     let form = req.form().await?;
     let gz = match form.get("bundle") {
         Some(FormEntry::File(file)) => file.bytes().await.map_err(internal)?,
-        _ => return Err(Error::invalid("bundle", "the form needs a file `bundle`, a .tar.gz")),
+        _ => return Err(Error::invalid("bundle", "missing file `bundle` (a .tar.gz)")),
     };
     let body = match form.get("metadata") {
         Some(FormEntry::Field(text)) => text,
@@ -225,7 +225,7 @@ async fn create_bundled(
     };
     let new = api::create(&body)?;
     if new.agent.is_some() || new.agent_id.is_some() {
-        return Err(Error::invalid("metadata.agent", "the agent comes with the bundle; leave it out here"));
+        return Err(Error::invalid("metadata.agent", "the bundle already contains the agent; omit it here"));
     }
     let agent = api::bundle(&gz)?;
     let (id, now) = (api::inline_id(&agent), clock::now());
@@ -256,7 +256,7 @@ async fn create(req: &Request, env: &Env, tenant: &Tenant, context: &ResponseCon
     }
     req.must_be_json()?;
     let body = req.body().await?;
-    // Refused here already, so that a bad request makes no object.
+    // Rejected here, so that a bad request creates no object.
     let new = api::create(&body)?;
     let agent = match &new.agent_id {
         Some(id) => Some(agent(env, tenant, id).await?),
@@ -275,7 +275,7 @@ async fn make(
     hint: Option<String>,
     context: &ResponseContext,
 ) -> Result<Response, Error> {
-    // A keyed request finds the session that it made the first time.
+    // A retry finds the session its first attempt created.
     let id = match req.key() {
         Some(key) => api::keyed_session(tenant, &key),
         None => SessionId::mint(&mut clock::Ids),

@@ -39,11 +39,11 @@ pub async fn socket(
     context: &ResponseContext,
 ) -> Result<Response, Error> {
     if req.header("upgrade").is_none_or(|upgrade| !upgrade.eq_ignore_ascii_case("websocket")) {
-        return Err(Error::new(Code::InvalidInput, "this route is a WebSocket: send Upgrade: websocket"));
+        return Err(Error::new(Code::InvalidInput, "this route is a WebSocket; send Upgrade: websocket"));
     }
     let cursor = bridge::cursor(req)?;
-    object.about.key = None; // it is the handshake's, and would make every event a repetition of the first
-    let session = object.about.session.clone().ok_or_else(|| internal("a socket is about no session"))?;
+    object.about.key = None; // it belongs to the handshake, and would make every event a retry of the first
+    let session = object.about.session.clone().ok_or_else(|| internal("a socket without a session"))?;
     let requests = Requests::to(object);
     let first = requests.dial(cursor.as_deref()).await?;
     if first.status() >= 400 {
@@ -144,7 +144,7 @@ impl Inbox {
     fn open(requests: Requests, client: Rc<Client>, stop: mpsc::UnboundedSender<End>) -> worker::Result<Self> {
         let (put, messages) = mpsc::unbounded();
         let waiting: Rc<Cell<usize>> = Rc::default();
-        // Nobody waits any more for what cannot be sent.
+        // If the send fails, the receiver is gone.
         let on_message = {
             let (client, waiting, stop) = (client.clone(), waiting.clone(), stop.clone());
             move |event: MessageEvent| {

@@ -48,7 +48,7 @@ pub enum Unreadable {
     Corrupt(Seq, String),
     /// A newer version of the server wrote it.
     #[error(
-        "a newer version of the server has changed this storage to form {found}, and this one knows {known}: deploy the newer version again; nothing was changed"
+        "this storage has schema version {found}, written by a newer server; this one supports up to {known}. Deploy the newer version again; nothing was changed"
     )]
     Newer {
         /// The form of the storage.
@@ -57,7 +57,7 @@ pub enum Unreadable {
         known: u32,
     },
     /// Something was too large to store, and was not stored.
-    #[error("this would take {size} bytes in one row of storage, the limit is {limit}")]
+    #[error("one row of storage would take {size} bytes, the limit is {limit}")]
     TooLarge {
         size: usize,
         /// The limit of a row, in bytes.

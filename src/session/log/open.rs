@@ -114,7 +114,7 @@ impl Open {
 
     /// The kind of text the item accepts in place of `kind`. A stored item has its summaries before its content.
     fn fitting(&self, kind: PartKind) -> PartKind {
-        // Once there is content, all that follows is.
+        // After the first content, everything is content.
         let content = self.parts.last().is_some_and(|part| part.kind == PartKind::Reasoning);
         match (&self.opening, kind) {
             (Opening::Call { .. }, _) => PartKind::Arguments,

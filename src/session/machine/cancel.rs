@@ -5,7 +5,7 @@ use super::{Ack, Rejected, Step};
 use crate::session::log::{CallId, Status};
 
 /// The output of a cancelled call, for the model.
-const CANCELLED: &str = "cancelled: the user or the client decided not to answer this call";
+const CANCELLED: &str = "cancelled: the user or the client decided not to run this call";
 
 impl Step<'_, '_> {
     pub(super) fn cancel_call(&mut self, call_id: CallId) -> Result<(), Rejected> {
@@ -21,7 +21,7 @@ impl Step<'_, '_> {
                 Some(settled) if settled.status == Status::Completed => {
                     return Err(Rejected::AlreadyResolved(call_id));
                 }
-                Some(_) => {} // it has no answer of a client, and that is what was asked for
+                Some(_) => {} // no client resolved it, as requested
             },
         }
         let remaining = self.session.state.open_calls().len();

@@ -155,13 +155,13 @@ pub struct ModelFailure {
 /// Why an input was rejected. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Rejected {
-    #[error("no call {0} was ever made in this session")]
+    #[error("there is no call {0} in this session")]
     UnknownCall(CallId),
     /// The call has a different output.
-    #[error("call {0} already has a different output; the first answer counts")]
+    #[error("call {0} already has a different output; the first one wins")]
     AlreadyResolved(CallId),
     /// The session resolved the call itself.
-    #[error("call {0} was cancelled or expired before this output came; the model was told so")]
+    #[error("call {0} was cancelled or has expired; the model has been told")]
     CallCancelled(CallId),
     /// A turn is open and the message asked not to be queued.
     #[error("turn {response_id} is open{}; post with on_busy queue, steer or interrupt, or wait for it to end", waiting_for(.calls))]
@@ -171,7 +171,7 @@ pub enum Rejected {
         calls: Vec<CallId>,
     },
     /// No such message is queued.
-    #[error("no message {0} waits in the queue; its turn may have begun")]
+    #[error("message {0} is not in the queue; its turn may have started")]
     NotQueued(ItemId),
     /// The initial items are inconsistent.
     #[error("{why}")]
@@ -181,7 +181,7 @@ pub enum Rejected {
         why: String,
     },
     /// The queue is full.
-    #[error("{0} messages wait already, which is the limit; wait for one to be answered")]
+    #[error("the queue is full ({0} messages); retry after the current turn")]
     QueueFull(usize),
     /// The log cannot be read.
     #[error(transparent)]

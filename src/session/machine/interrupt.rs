@@ -15,11 +15,11 @@ pub(super) struct Notice {
 
 pub(super) const INTERRUPTED: Notice = Notice {
     marker: "[The user interrupted the previous response. What was running has been stopped.]",
-    output: "cancelled: the user interrupted the turn before this call was answered",
+    output: "cancelled: the user interrupted the turn before this call got an output",
 };
 pub(super) const FORKED: Notice = Notice {
-    marker: "[This conversation is a copy that was made before the previous response was complete.]",
-    output: "cancelled: the conversation was copied before this call was answered",
+    marker: "[This conversation was forked before the previous response was complete.]",
+    output: "cancelled: the conversation was forked before this call got an output",
 };
 
 impl Step<'_, '_> {

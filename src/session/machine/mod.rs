@@ -186,7 +186,7 @@ impl Session {
 
     /// Shows what a reader without a cursor gets first: the status, the parked calls, and the text being written.
     pub fn greet(&self, log: &dyn Log, sink: &mut dyn Sink) -> Result<(), Unreadable> {
-        // A reader who comes after a failure must not take it for that of the turn which it is about to start.
+        // A reader who arrives after a failure must not attribute it to the turn it is about to start.
         let status = match self.state.status() {
             SessionStatus::Failed => SessionStatus::Idle,
             status => status,
@@ -319,7 +319,7 @@ impl Step<'_, '_> {
             Phase::Idle | Phase::Parked { .. } => return,
             Phase::Sampling { wait: Some(wait), .. } if *wait > self.context.now => return,
             Phase::Sampling { turn, .. } if turn.model_calls >= limit => {
-                let message = format!("the model was asked {limit} times in this turn, which is the limit");
+                let message = format!("this turn exceeded {limit} model calls (max_model_calls)");
                 self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
                 return;
             }
@@ -363,7 +363,7 @@ impl Step<'_, '_> {
     fn next_turn(&mut self) {
         if let Some(waiting) = self.session.state.queue.front().cloned() {
             let model = waiting.model.unwrap_or_else(|| self.session.settings.model.clone());
-            // The turn that it was to join is over.
+            // The turn it was to join has ended.
             let missed = waiting.steers.then(|| ResponseId::mint(self.context.ids));
             self.start(missed.unwrap_or(waiting.response_id), model, Source::Queued(waiting.seq));
         }

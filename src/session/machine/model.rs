@@ -22,7 +22,7 @@ impl Step<'_, '_> {
         if !self.is_current(request) {
             return Ok(());
         }
-        // All that has to be read is read first: from here on nothing fails.
+        // All reads come first: nothing below can fail.
         let known = |event: &ModelEvent| match event {
             ModelEvent::Call { provider_id, .. } => Some(self.context.log.has_call(&own_name(provider_id))),
             _ => None,
@@ -144,7 +144,7 @@ impl Step<'_, '_> {
             let whole = open.closed;
             open.close();
             if open.is_call() {
-                // What was shown of it stays true: finished by the model, or not.
+                // A finished item stays finished.
                 self.append_output(&open, if whole { Status::Completed } else { Status::Cancelled }, false);
             } else if whole {
                 self.append_output(&open, Status::Completed, true);
@@ -163,7 +163,7 @@ impl Step<'_, '_> {
                 }
                 self.append_calls()
             }
-            // A call whose response was cut short is not to be trusted.
+            // A call in a truncated response cannot be trusted.
             Finish::Limit(_) => {
                 self.close_open(true);
                 Vec::new()
@@ -171,7 +171,7 @@ impl Step<'_, '_> {
         };
         let at = self.context.now;
         if calls.is_empty() && reason == Finish::Done && self.is_steered() && self.may_go_on() {
-            // The model has finished, but not heard all that was said in this turn.
+            // The model has finished, but has not seen every message of this turn.
             self.append(Entry::Called { calls, usage, at });
             self.steer();
             self.sample();
@@ -246,7 +246,7 @@ impl Step<'_, '_> {
         let reused = in_log || others.any(|(_, other)| *other == provider_id);
         let call_id = if taken { CallId::mint(self.context.ids) } else { own };
         let room = PROVIDER_IDS.saturating_sub(self.session.provider_ids);
-        // A provider that used an id twice must be told the two calls apart in later requests.
+        // A provider that used an id twice needs two ids in later requests.
         let renamed = provider_id != call_id.as_str() && (reused || provider_id.len() > room);
         let provider_id = if renamed { call_id.0.clone() } else { provider_id };
         self.session.provider_ids = self.session.provider_ids.saturating_add(provider_id.len());
@@ -273,7 +273,7 @@ fn own_name(provider_id: &str) -> CallId {
     if begins_well && provider_id.len() <= CALL_ID && provider_id.bytes().all(plain) {
         return CallId(provider_id.to_string());
     }
-    // FNV-1a: two names with one hash would only mean that the second call gets a minted one.
+    // FNV-1a: on a collision the second call merely gets a minted id.
     let hash = provider_id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

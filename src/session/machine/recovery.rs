@@ -5,7 +5,7 @@ use super::{BLOCK, Phase, Step};
 use crate::session::log::{Entry, Failure, OpenCall, Outcome, Seconds, Status, Usage};
 
 /// The output of an expired call, for the model.
-const EXPIRED: &str = "expired: nobody answered this call before its deadline";
+const EXPIRED: &str = "expired: this call got no output before its deadline";
 
 /// How often a turn without progress is run again after its session was found dead.
 const MAX_RESTARTS: u32 = 6;
@@ -20,19 +20,19 @@ impl Step<'_, '_> {
             return;
         };
         if wait.is_some_and(|wait| wait > now) {
-            return; // nothing ran, and the alarm goes on with it
+            return; // nothing ran; the alarm continues
         }
         let since = [wait, self.session.heard].into_iter().flatten().fold(since, Seconds::max);
         let error = Failure {
             code: "interrupted_by_restart".into(),
-            message: "the server restarted while the model was answering".into(),
+            message: "the server restarted while the model was responding".into(),
         };
         self.close_open(false);
         if restarts >= MAX_RESTARTS || now >= since.after(self.session.settings.recovery_window) {
             self.end(Outcome::Failed(error), Usage::default());
             return;
         }
-        // A request that had to wait may never have been made: the session may just have slept until then.
+        // A delayed request may not have been made yet: the session may have slept until it was due.
         let (restarts, delay_seconds) = match (wait, restarts) {
             (Some(_), restarts) => (restarts, 0),
             (None, 0) => (1, 0),
@@ -60,7 +60,7 @@ impl Step<'_, '_> {
             self.resolve_call(call, Resolution::synthetic(Status::Expired, &output), OnLastOutput::GoOn);
         }
         let waited = match &self.session.state.phase {
-            // An answer that has begun stands anywhere in its block.
+            // A response in progress is anywhere in its block.
             Phase::Sampling { at, wait, .. } => {
                 let asked = self.session.asked.is_some_and(|asked| asked <= *at && *at < asked.plus(BLOCK));
                 wait.is_some() && !asked

@@ -53,12 +53,12 @@ fn check_pairs(seeds: &[InitialItem]) -> Result<(), Rejected> {
         let unpaired = |why: String| Err(Rejected::Unpaired { index, why });
         match seed {
             InitialItem::Call { call_id, .. } if !ever.insert(call_id) => {
-                return unpaired(format!("call {call_id} is there twice"));
+                return unpaired(format!("call {call_id} is a duplicate"));
             }
             InitialItem::Call { call_id, .. } => drop(open.insert(call_id, index)),
             InitialItem::Output(given) => {
                 if open.remove(&given.call_id).is_none() {
-                    return unpaired(format!("no open call {} comes before this output", given.call_id));
+                    return unpaired(format!("this output has no open call {} before it", given.call_id));
                 }
             }
             InitialItem::Message { role: Role::User | Role::Assistant, .. } => {

@@ -60,14 +60,12 @@ impl Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// Not the form of a cursor.
-    #[error(
-        "this is not a cursor; take one from an event's id, a snapshot or the answer to a POST, or say `start`"
-    )]
+    #[error("malformed cursor: use an event id, a snapshot's or response's `cursor`, or `start`")]
     Form,
     #[error("this cursor belongs to another session")]
     Foreign,
     /// A position this session has not reached.
-    #[error("this cursor lies ahead of everything that the session has shown so far")]
+    #[error("this cursor is ahead of the session's stream")]
     Future,
 }
 

@@ -165,7 +165,7 @@ impl<'s> Feed<'s> {
         let open = Open::of(item);
         self.show(ITEM_ADDED, Step::ItemAdded { open: &open, response_id: &item.response_id, index });
         self.parts(&open, index);
-        // A call has been finished by the model and nothing more; whether somebody has to act on it comes later.
+        // The model has finished the call; whether somebody must act on it is known later.
         let status = match (&item.kind, item.status) {
             (Kind::FunctionCall { .. }, Status::Completed) => Status::InProgress,
             (_, status) => status,

@@ -157,7 +157,7 @@ fn a_copy_has_what_was_complete_and_no_open_turn() {
     assert_eq!(copy.session.state.last.as_ref().unwrap().outcome, Outcome::Cancelled);
     copy.say("next");
     let bodies: Vec<&str> = copy.prompts[0].iter().map(|line| line.body.as_str()).collect();
-    assert!(bodies[4].contains("the conversation was copied"), "{bodies:#?}");
+    assert!(bodies[4].contains("the conversation was forked"), "{bodies:#?}");
     assert!(!bodies.iter().any(|body| body.contains("waits")));
     assert_eq!(rig.session.state.status(), SessionStatus::Waiting, "the original has noticed");
 }

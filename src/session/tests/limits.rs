@@ -115,6 +115,6 @@ fn many_seeds_are_paired() {
         refused(vec![call(9), call(1), said]),
         (2, "call c9 has no output before this message".to_string())
     );
-    assert_eq!(refused(vec![call(1), output(1), call(1)]), (2, "call c1 is there twice".to_string()));
+    assert_eq!(refused(vec![call(1), output(1), call(1)]), (2, "call c1 is a duplicate".to_string()));
     assert_eq!(refused(vec![call(2), call(1)]), (1, "call c2 has no output".to_string()));
 }

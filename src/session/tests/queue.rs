@@ -1,4 +1,4 @@
-//! Messages that come while a turn is open: they wait, steer, interrupt, or are taken back.
+//! Messages that come while a turn is open: they wait, steer, interrupt, or are withdrawn.
 
 use super::*;
 
