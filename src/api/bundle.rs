@@ -532,15 +532,30 @@ interaction: {conversational: true}
     }
 
     #[test]
-    fn no_cut_and_no_flipped_bit_does_more_than_fail() {
-        let tar = inflated(&packed(&[("config.yaml", PLAIN)])).unwrap();
+    fn no_cut_and_no_flipped_bit_gives_another_agent() {
+        let whole = packed(&[("config.yaml", PLAIN)]);
+        let tar = inflated(&whole).unwrap();
+        let agent = bundle(&whole).unwrap();
+        let content = tar.windows(PLAIN.len()).position(|part| part == PLAIN.as_bytes()).unwrap();
+        let mut refused = 0;
         for n in 0..tar.len().min(1024) {
-            let _ = bundle(&gzip(&tar[..n]));
+            if n < content + PLAIN.len() {
+                assert!(bundle(&gzip(&tar[..n])).is_err(), "cut at {n}");
+            }
             for bit in [0, 3, 7] {
                 let mut broken = tar.clone();
                 broken[n] ^= 1 << bit;
-                let _ = bundle(&gzip(&broken));
+                // Of a file's own text every bit may say something else; of its header none may.
+                match bundle(&gzip(&broken)) {
+                    Ok(read) if n < content => assert_eq!(read, agent, "bit {bit} of byte {n}"),
+                    Ok(_) => {}
+                    Err(_) => refused += 1,
+                }
             }
+        }
+        assert!(refused > 1000, "only {refused} were refused");
+        for n in 0..whole.len() {
+            assert!(bundle(&whole[..n]).is_err(), "cut at {n}");
         }
     }
 }

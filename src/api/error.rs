@@ -59,6 +59,27 @@ pub enum Code {
 }
 
 impl Code {
+    pub const ALL: [Code; 18] = [
+        Code::InvalidInput,
+        Code::Unauthorized,
+        Code::Forbidden,
+        Code::NotFound,
+        Code::UnknownCallId,
+        Code::MethodNotAllowed,
+        Code::UnsupportedMediaType,
+        Code::CallAlreadyResolved,
+        Code::CallCancelled,
+        Code::TurnInProgress,
+        Code::AlreadyExists,
+        Code::IdempotencyKeyReused,
+        Code::PayloadTooLarge,
+        Code::RateLimited,
+        Code::Overloaded,
+        Code::AuthNotConfigured,
+        Code::StorageUnavailable,
+        Code::Internal,
+    ];
+
     /// The HTTP status and the code's name.
     pub fn wire(self) -> (u16, &'static str) {
         match self {

@@ -97,10 +97,3 @@ fn no_file_grows_beyond_five_hundred_lines() {
         assert!(is_test(&path) || lines <= 500, "{} has {lines} lines", path.display());
     }
 }
-
-#[test]
-fn lints_are_only_ever_expected_with_a_reason() {
-    for (path, text) in sources("src") {
-        assert!(!text.contains("#[allow("), "{} suppresses a lint without a reason", path.display());
-    }
-}

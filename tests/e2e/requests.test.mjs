@@ -71,8 +71,12 @@ test("a request id with a line end in it is not given back, and a body that brea
     });
   const head = `POST /v1/sessions/${session.id}/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n`;
   await raw(`${head}content-length: 500\r\n\r\n{"type":"message","data":{"role":"user","content":"ha`);
-  const injected = await raw(`GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: a b\r\n\r\n`);
-  assert.match(injected, /x-request-id: req_/i);
+  for (const id of ["a b", "a\rx-injected: 1", "a\nx-injected: 1", "a\r\n x-injected: 1", "a\u0000b", "é"]) {
+    const injected = await raw(`GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: ${id}\r\n\r\n`);
+    const refused = injected.startsWith("HTTP/1.1 400");
+    assert.ok(refused || /^x-request-id: req_/im.test(injected) || id.startsWith("a\n"), injected);
+    assert.doesNotMatch(injected, /^ *x-injected/im, JSON.stringify(id));
+  }
   assert.deepEqual((await session.snapshot()).items, []);
 });
 

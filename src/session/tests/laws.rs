@@ -274,10 +274,15 @@ pub fn every_copy_can_be_used<L: TestLog>(ops: &[Op], more: &[Op]) -> Law {
 /// positions lie above all that were given out.
 pub fn positions_only_grow_over_crashes<L: TestLog>(ops: &[Op], phase: usize) -> Law {
     let mut rig = Rig::on(L::create(), settings());
+    // A reader who connects anew after every step, and has been shown text that a crash then loses.
+    let mut read = vec![Cursor::START];
     for op in ops {
         perform(&mut rig, op);
+        rig.flush();
+        let last = read[read.len() - 1];
+        read.extend(replay(&rig, last, 1000).iter().filter_map(|event| event.cursor));
     }
-    rig.flush();
+    prop_assert!(read.is_sorted_by(|a, b| a < b), "{read:?}");
     let whole = replay(&rig, Cursor::START, 1000);
     let cursors: Vec<Cursor> = whole.iter().map(|event| event.cursor.unwrap()).collect();
     prop_assert!(cursors.is_sorted_by(|a, b| a < b));
