@@ -81,7 +81,7 @@ test("a token answers the calls of its tools, posts messages, and reads the stre
   const give = (call_id) =>
     some.request("POST", "/events", { type: "function_call_output", data: { call_id, output: "x" } });
   const refused = await give("b");
-  assert.deepEqual([refused.status, refused.body.error.message], [403, "this token does not answer calls of pay"]);
+  assert.deepEqual([refused.status, refused.body.error.message], [403, "this token does not cover calls of pay"]);
   assert.equal((await some.request("DELETE", "/calls/b")).status, 403);
   assert.equal((await give("a")).status, 202);
   assert.equal((await give("b")).status, 403);
