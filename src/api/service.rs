@@ -41,3 +41,40 @@ pub fn info(features: &Features) -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::api::STREAMED;
+    use crate::session::TURN_ITEMS;
+
+    use super::*;
+
+    /// The limits that a reader of the documentation sees are those of the code.
+    #[test]
+    fn the_table_of_limits_has_the_limits() {
+        let mib = |bytes: usize| format!("{} MiB", bytes / 1024 / 1024);
+        let thousands = |n: usize| format!("{} {:03}", n / 1000, n % 1000);
+        let table = include_str!("../../docs/limits.md");
+        for (what, limit) in [
+            ("request body", mib(MAX_BODY)),
+            ("JSON of a body or a provider", format!("{} values", thousands(json::MAX_VALUES))),
+            ("JSON of a body or a provider", format!("{} of them objects", thousands(json::MAX_OBJECTS))),
+            ("JSON of a body or a provider", format!("{} levels", json::MAX_DEPTH)),
+            ("one text or tool output", mib(MAX_TEXT)),
+            ("tools of a turn", format!("{MAX_TOOLS}, {} kB", MAX_TOOLS_JSON / 1000)),
+            ("an agent", format!("{}.{} MB", MAX_AGENT / 1_000_000, MAX_AGENT / 100_000 % 10)),
+            ("`initial_items`", thousands(MAX_INITIAL_ITEMS)),
+            ("one model response", mib(MAX_ANSWER)),
+            ("model requests per turn", MAX_MODEL_CALLS.to_string()),
+            ("queued messages", MAX_QUEUE.to_string()),
+            ("client content on the stream", format!("{} KiB", STREAMED / 1024)),
+            ("items in a terminal event", mib(TURN_ITEMS)),
+            ("subscribers of a session", thousands(MAX_SUBSCRIBERS)),
+            ("labels, title", format!("{MAX_LABELS} (64/512 characters), {MAX_TITLE} characters")),
+        ] {
+            let row = table.lines().find(|line| line.starts_with(&format!("| {what} |")));
+            let column = row.and_then(|row| row.split('|').nth(2)).unwrap_or_else(|| panic!("no row {what}"));
+            assert!(column.contains(&limit), "{what}: {column} is not {limit}");
+        }
+    }
+}

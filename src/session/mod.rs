@@ -76,4 +76,6 @@ pub use machine::{
     MAX_ATTEMPTS, MessageStatus, ModelEvent, ModelFailure, NewMessage, OnBusy, OutputStatus, Phase, Rejected,
     Replayed, Sample, Session, Settings, State, Task, TaskId, ToolOutput, Turn, Waiting,
 };
+#[cfg(test)]
+pub use stream::TURN_ITEMS;
 pub use stream::{Cursor, Malformed, PartHead, SessionStatus, Sink, Step, TurnItem};
