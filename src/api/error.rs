@@ -48,7 +48,7 @@ pub enum Code {
     PayloadTooLarge,
     /// Rate limit exceeded.
     RateLimited,
-    /// A quota is exhausted; a later retry may succeed.
+    /// A limit is reached; a later retry may succeed.
     Overloaded,
     /// The deployment has no keys and is not in open mode.
     AuthNotConfigured,

@@ -73,6 +73,7 @@ test("a request id with a line end in it is not given back, and a body that brea
   await raw(`${head}content-length: 500\r\n\r\n{"type":"message","data":{"role":"user","content":"ha`);
   for (const id of ["a b", "a\rx-injected: 1", "a\nx-injected: 1", "a\r\n x-injected: 1", "a\u0000b", "é"]) {
     const injected = await raw(`GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: ${id}\r\n\r\n`);
+    // A bare LF ends the header for some parsers: then the id is `a`, and what follows is a header of the request.
     const refused = injected.startsWith("HTTP/1.1 400");
     assert.ok(refused || /^x-request-id: req_/im.test(injected) || id.startsWith("a\n"), injected);
     assert.doesNotMatch(injected, /^ *x-injected/im, JSON.stringify(id));

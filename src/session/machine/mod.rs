@@ -319,7 +319,7 @@ impl Step<'_, '_> {
             Phase::Idle | Phase::Parked { .. } => return,
             Phase::Sampling { wait: Some(wait), .. } if *wait > self.context.now => return,
             Phase::Sampling { turn, .. } if turn.model_calls >= limit => {
-                let message = format!("this turn exceeded {limit} model calls (max_model_calls)");
+                let message = format!("this turn exceeded {limit} model calls; post another message to continue");
                 self.end(Outcome::Failed(Failure { code: "tool_loop_limit".into(), message }), Usage::default());
                 return;
             }
