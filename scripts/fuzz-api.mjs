@@ -1,14 +1,13 @@
 // `npm run fuzz:api`: holds a served worker against its own openapi.json with Schemathesis: examples, edges, random
 // requests, and sequences of them. FUZZ_EXAMPLES bounds the random ones per operation; what follows goes to Schemathesis:
 // `npm run fuzz:api -- --seed 7`. Needs PyPI the first time.
-import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import { build } from "./build.mjs";
+import { schemathesis } from "./python.mjs";
 
-const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const examples = process.env.FUZZ_EXAMPLES ?? "50";
 
 const CHECKS = [
@@ -22,34 +21,6 @@ const CHECKS = [
 const ENDLESS = ["streamEvents", "openSocket"];
 /** What is asked of a session that stays. */
 const READERS = ["getSession", "listItems", "getSessionAgent", "forkSession", "listEvents", "postEvent"];
-/**
- * A virtual environment with these packages: `{bin}`, the folder of its programs, or why there is none: `{why}`, and
- * `unreachable` if that is because PyPI could not be reached.
- */
-function environment(name, packages) {
-  const home = join(process.env.LAYBY_CACHE ?? join(root, ".cache"), name);
-  const bin = join(home, "bin");
-  const ready = join(home, `ready-${packages.join("-")}`);
-  if (existsSync(ready)) return { bin };
-  rmSync(home, { recursive: true, force: true });
-  const steps = [
-    ["python3", ["-m", "venv", home]],
-    [join(bin, "python"), ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...packages]],
-  ];
-  for (const [command, args] of steps) {
-    const result = spawnSync(command, args, { encoding: "utf8", timeout: 300_000 });
-    if (result.status === 0) continue;
-    const said = (result.stderr ?? "").trim();
-    const unreachable =
-      args.includes("pip") && (result.error?.code === "ETIMEDOUT" || /after connection broken/.test(said));
-    return {
-      why: `${command} ${args.slice(0, 3).join(" ")}: ${result.error?.message ?? said.split("\n").at(-1)}`,
-      unreachable,
-    };
-  }
-  writeFileSync(ready, "");
-  return { bin };
-}
 
 const TOOL = { type: "function", function: { name: "look" } };
 
@@ -94,8 +65,8 @@ async function settings(url) {
 }
 
 async function main() {
-  const { bin, why, unreachable } = environment("schemathesis", ["schemathesis==4.32.5"]);
-  if (!bin) {
+  const { python, why, unreachable } = schemathesis();
+  if (!python) {
     console.error(`[fuzz:api] ${unreachable ? "not run, PyPI cannot be reached" : "failed"}: ${why}`);
     return unreachable ? 0 : 1;
   }
@@ -115,7 +86,7 @@ async function main() {
       ...process.argv.slice(2),
     ];
     console.error(`[fuzz:api] ${server.url}, at most ${examples} random requests per operation`);
-    const child = spawn(join(bin, "schemathesis"), args, { cwd: folder, stdio: "inherit" });
+    const child = spawn(python, ["-m", "schemathesis.cli", ...args], { cwd: folder, stdio: "inherit" });
     return await new Promise((done, failed) => {
       child.once("error", failed);
       child.once("exit", (code, signal) => done(signal ? 1 : code));

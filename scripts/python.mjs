@@ -1,4 +1,4 @@
-// A Python of the project's own, with the clients that the end-to-end tests use unmodified.
+// Pythons of the project's own: one with the clients that the end-to-end tests use unmodified, one with Schemathesis.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
@@ -29,35 +29,49 @@ export function python() {
   if (!found) return { why: "there is no python3" };
   const old =
     found.minor < OLDEST ? `omnigent-client needs Python 3.${OLDEST}, ${found.path} is 3.${found.minor}` : null;
-  const packages = old ? HTTPX : [...HTTPX, ...IMPORTED, ...OMNIGENT];
-  const name = createHash("sha256").update(`${found.minor} ${packages}`).digest("hex").slice(0, 12);
+  const made = environment(found, old ? HTTPX : [...HTTPX, ...IMPORTED], old ? [] : OMNIGENT);
+  return old ? { ...made, old } : made;
+}
+
+/** `{python}` of an environment with the schema-driven tester of APIs, or `{why}` as of `environment`. */
+export function schemathesis() {
+  const found = interpreter();
+  return found ? environment(found, ["schemathesis==4.32.5"]) : { why: "there is no python3" };
+}
+
+/**
+ * An environment with these packages, and with `bare` ones without what they depend on, made once: `{python}`, or `{why}`
+ * there is none, and `unreachable` if that is because PyPI could not be reached.
+ */
+function environment({ path, minor }, packages, bare = []) {
+  const name = createHash("sha256").update(`${minor} ${packages} ${bare}`).digest("hex").slice(0, 12);
   const home = join(cache, `python-${name}`);
-  const result = { python: join(home, "bin", "python"), ...(old && { old }) };
-  if (existsSync(home)) return result;
+  if (existsSync(home)) return { python: join(home, "bin", "python") };
 
   // Made beside its place and then moved there whole, as another test may be at it too. Moved, it works through bin/python.
   const made = join(cache, `python.${process.pid}`);
   const own = join(made, "bin", "python");
   const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
   const steps = [
-    [found.path, ["-m", "venv", made]],
-    [own, [...pip, ...packages.filter((one) => !OMNIGENT.includes(one))]],
-    ...(old ? [] : [[own, [...pip, "--no-deps", ...OMNIGENT]]]),
+    [path, ["-m", "venv", made]],
+    [own, [...pip, ...packages]],
+    ...(bare.length > 0 ? [[own, [...pip, "--no-deps", ...bare]]] : []),
   ];
   mkdirSync(cache, { recursive: true });
   try {
     for (const [command, args] of steps) {
-      const { status, stderr, error } = spawnSync(command, args, { encoding: "utf8", timeout: 180_000 });
+      const { status, stderr, error } = spawnSync(command, args, { encoding: "utf8", timeout: 300_000 });
       if (status === 0) continue;
-      const last = (stderr ?? "").trim().split("\n").at(-1);
-      return { why: `${command} ${args.slice(0, 3).join(" ")}: ${error?.message ?? last}` };
+      const said = (stderr ?? "").trim();
+      const why = `${command} ${args.slice(0, 3).join(" ")}: ${error?.message ?? said.split("\n").at(-1)}`;
+      return { why, unreachable: args.includes("pip") && (error?.code === "ETIMEDOUT" || /after connection broken/.test(said)) };
     }
     try {
       renameSync(made, home);
     } catch (error) {
       if (!existsSync(home)) throw error;
     }
-    return result;
+    return { python: join(home, "bin", "python") };
   } finally {
     rmSync(made, { recursive: true, force: true });
   }

@@ -8,7 +8,6 @@ mod create;
 mod directory;
 mod error;
 mod event;
-mod gzip;
 mod idempotency;
 mod info;
 mod item;
