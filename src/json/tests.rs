@@ -23,8 +23,7 @@ enum Part {
 
 #[test]
 fn what_derive_makes_is_read() {
-    let text =
-        r#"{"name":"n","parts":["empty",{"text":"t"},{"place":{"line":7}}],"labels":{"a":1},"ratio":2}"#;
+    let text = r#"{"name":"n","parts":["empty",{"text":"t"},{"place":{"line":7}}],"labels":{"a":1},"ratio":2}"#;
     let whole: Whole = read(text).unwrap();
     assert_eq!(whole.parts, [Part::Empty, Part::Text("t".into()), Part::Place { line: 7 }]);
     assert_eq!((whole.labels["a"], whole.ratio, whole.name.as_str()), (1, Some(2.0), "n"));
@@ -101,10 +100,7 @@ fn a_fault_can_be_told_without_what_was_read() {
         (r#"{"name":"n","ratio":"sk-SECRET"}"#, "ratio: invalid type: string, expected f64"),
         (r#"{"name":7777}"#, "name: invalid type: integer, expected a string"),
         (r#"{"name":"n","labels":{"a":-7777}}"#, "labels.a: invalid value: integer, expected u32"),
-        (
-            r#"{"name":"n","labels":{"a":77.77}}"#,
-            "labels.a: invalid type: floating point number, expected u32",
-        ),
+        (r#"{"name":"n","labels":{"a":77.77}}"#, "labels.a: invalid type: floating point number, expected u32"),
         (r#"{"sk-SECRET":1}"#, "unknown field, expected one of `parts`, `labels`, `ratio`, `name`"),
         (
             r#"{"name":"n","parts":["sk-SECRET"]}"#,
@@ -129,9 +125,7 @@ fn a_decimal_number_has_many_forms() {
     {
         assert_eq!(parse_f64(text), text.parse().ok(), "{text}");
     }
-    for text in
-        ["", ".", "-", "+", "e", "1e", "--1", "+-1", "1.2.3", "1 ", "0x1", "inf", "nan", "1e999", "1_0"]
-    {
+    for text in ["", ".", "-", "+", "e", "1e", "--1", "+-1", "1.2.3", "1 ", "0x1", "inf", "nan", "1e999", "1_0"] {
         assert_eq!(parse_f64(text), None, "{text}");
     }
 }

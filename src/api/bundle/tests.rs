@@ -87,11 +87,7 @@ fn the_agent_is_found_where_people_put_it() {
     ];
     for files in bundles {
         let agent = read(files).unwrap();
-        assert_eq!(
-            (agent.name.as_str(), agent.instructions.as_deref()),
-            ("a", Some("Be terse.")),
-            "{files:?}"
-        );
+        assert_eq!((agent.name.as_str(), agent.instructions.as_deref()), ("a", Some("Be terse.")), "{files:?}");
         assert_eq!((agent.provider, agent.tools), (None, vec![]));
     }
     assert_eq!(read(&[("x/my.bot.yaml", "executor: {model: m}")]).unwrap().name, "my.bot");
@@ -118,10 +114,7 @@ fn instructions_are_a_text_or_a_file() {
         read(&[("a.yaml", &yaml), ("AGENTS.md", "agents"), ("docs/x.md", "x")]).unwrap().instructions.unwrap()
     };
     assert_eq!(told("prompt: p"), "p");
-    assert_eq!(
-        told("{instructions: i, prompt: p}".trim_matches(['{', '}']).replace(", ", "\n").as_str()),
-        "i"
-    );
+    assert_eq!(told("{instructions: i, prompt: p}".trim_matches(['{', '}']).replace(", ", "\n").as_str()), "i");
     assert_eq!(told("instructions: docs/x.md"), "x");
     assert_eq!(told("instructions: ./docs/x.md"), "x");
     assert_eq!(told("instructions: ../docs/x.md"), "../docs/x.md");
