@@ -36,7 +36,9 @@ mod sse_decoder {
     fn run(bencher: Bencher, chunks: &[Vec<u8>]) {
         bencher.counter(bytes(chunks)).counter(ItemsCount::new(DELTAS)).bench(|| {
             let mut decoder = sse::Decoder::new(1 << 20);
-            chunks.iter().map(|chunk| decoder.push(chunk).unwrap().len()).sum::<usize>()
+            let mut messages = Vec::new();
+            chunks.iter().for_each(|chunk| decoder.push(chunk, &mut messages).unwrap());
+            messages.len()
         });
     }
 }
@@ -58,8 +60,9 @@ mod decode {
     fn run(bencher: Bencher, dialect: Dialect, chunks: &[Vec<u8>]) {
         let decoder = || ask(&dialect.provider(), &[]).1;
         let decode = |mut decoder: Box<dyn Decoder>| {
-            let mut events: Vec<_> = chunks.iter().flat_map(|chunk| decoder.push(chunk).unwrap()).collect();
-            events.extend(decoder.finish().unwrap());
+            let mut events = Vec::new();
+            chunks.iter().for_each(|chunk| decoder.push(chunk, &mut events).unwrap());
+            decoder.finish(&mut events).unwrap();
             events
         };
         let said = decode(decoder());
@@ -167,7 +170,9 @@ fn request<const N: usize>(bencher: Bencher, dialect: Dialect) {
 
 fn ask(provider: &Provider, context: &[ContextLine]) -> (ModelCall, Box<dyn Decoder>) {
     let (instructions, sampling) = (Some("Be brief."), &Sampling::default());
-    provider.ask(&Prompt { model: "m", instructions, tools: &[], context, sampling }).unwrap()
+    provider
+        .ask(&Prompt { model: "m", instructions, tools: &[], context, sampling, withheld: &[], lessons: &[] })
+        .unwrap()
 }
 
 fn bytes(chunks: &[Vec<u8>]) -> BytesCount {

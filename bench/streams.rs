@@ -1,6 +1,7 @@
 //! Answers of providers as they come over the network, and transcripts as they are asked about.
 
 use layby::provider::{ContextLine, ContextPart, Host, Provider};
+use layby::session::Seq;
 use serde_json::{Value, json};
 
 /// Deltas of one answer.
@@ -121,7 +122,7 @@ pub fn transcript(items: usize) -> Vec<ContextLine> {
             2 => (ContextPart::Output, json!({"type": "function_call_output", "call_id": id, "output": PROSE})),
             _ => (ContextPart::Assistant, message("assistant", "output_text")),
         };
-        ContextLine { part, body: body.to_string() }
+        ContextLine { place: Seq(0), part, origin: None, body: body.to_string() }
     };
     (0..items).map(line).collect()
 }

@@ -187,8 +187,30 @@ impl Config {
 
     /// Rejects a session whose provider the deployment does not have or allow, or whose settings the provider does not
     /// support.
-    pub fn check(&self, info: &SessionInfo, turn: &Sampling) -> Result<(), Error> {
-        self.check_provider(info.agent.provider.as_ref(), info.model(), &info.sampling().with(turn))
+    pub fn check(&self, info: &SessionInfo) -> Result<(), Error> {
+        self.check_provider(info.agent.provider.as_ref(), info.model(), &info.sampling())
+    }
+
+    /// The same for a message: with its own model and settings, and with its images and files.
+    pub fn check_message(
+        &self,
+        info: &SessionInfo,
+        model: Option<&str>,
+        own: &Sampling,
+        content: &Value,
+    ) -> Result<(), Error> {
+        let model = model.unwrap_or_else(|| info.model());
+        self.check_provider(info.agent.provider.as_ref(), model, &info.sampling().with(own))?;
+        self.check_content(info, model, content, "data.content")
+    }
+
+    /// Rejects images and files that the provider has no form for.
+    pub fn check_content(&self, info: &SessionInfo, model: &str, content: &Value, at: &str) -> Result<(), Error> {
+        let Ok((provider, _)) = self.provider(info.agent.provider.as_ref(), model) else { return Ok(()) };
+        match provider.unfit(content) {
+            Some((n, why)) => Err(Error::invalid(format!("{at}[{n}]"), why)),
+            None => Ok(()),
+        }
     }
 
     /// The same for an agent.

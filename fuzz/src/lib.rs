@@ -26,7 +26,15 @@ type Decoded = (Vec<ModelEvent>, Option<ModelFailure>);
 
 fn decoder(provider: &Provider) -> Box<dyn Decoder> {
     let sampling = Sampling::default();
-    let prompt = Prompt { model: "m", instructions: None, tools: &[], context: &[], sampling: &sampling };
+    let prompt = Prompt {
+        model: "m",
+        instructions: None,
+        tools: &[],
+        context: &[],
+        sampling: &sampling,
+        withheld: &[],
+        lessons: &[],
+    };
     match provider.ask(&prompt) {
         Some((_, decoder)) => decoder,
         None => panic!("nobody to ask"),
@@ -36,26 +44,14 @@ fn decoder(provider: &Provider) -> Box<dyn Decoder> {
 fn decode(provider: &Provider, chunks: &[&[u8]]) -> Decoded {
     let mut decoder = decoder(provider);
     let mut events = Vec::new();
-    for chunk in chunks {
-        match decoder.push(chunk) {
-            Ok(more) => events.extend(more),
-            Err(failure) => return (events, Some(failure)),
-        }
-    }
-    match decoder.finish() {
-        Ok(more) => events.extend(more),
-        Err(failure) => return (events, Some(failure)),
-    }
-    (events, None)
+    let pushed = chunks.iter().try_for_each(|chunk| decoder.push(chunk, &mut events));
+    let failure = pushed.and_then(|()| decoder.finish(&mut events)).err();
+    (events, failure)
 }
 
-/// What remains the same however an answer was cut: all of it, or why it failed. What came before a failure may have been
-/// told in the same piece, and then was not told.
-fn said((events, failure): &Decoded) -> (Vec<ModelEvent>, Option<String>) {
-    match failure {
-        Some(failure) => (Vec::new(), Some(failure.failure.code.clone())),
-        None => (events.clone(), None),
-    }
+/// What remains the same however an answer was cut: all that was said, and why it failed.
+fn said((events, failure): &Decoded) -> (&[ModelEvent], Option<&str>) {
+    (events, failure.as_ref().map(|failure| failure.failure.code.as_str()))
 }
 
 #[derive(Default)]
@@ -136,16 +132,18 @@ fn hear(provider: &Provider, chunks: &[&[u8]]) {
     let mut rig = Rig { session, log: Memory::default(), ids: Counter(0) };
     let Some(at) = rig.say() else { panic!("the model was not asked") };
     let mut decoder = decoder(provider);
-    for chunk in chunks {
-        match decoder.push(chunk) {
-            Ok(events) => drop(rig.step(Input::Model { at, events })),
-            Err(failure) => drop(rig.step(Input::ModelFailed { at, failure })),
+    let mut hear = |said: Result<(), ModelFailure>, events: Vec<ModelEvent>| {
+        let _ = rig.step(Input::Model { at, events });
+        if let Err(failure) = said {
+            let _ = rig.step(Input::ModelFailed { at, failure });
         }
+    };
+    for chunk in chunks {
+        let mut events = Vec::new();
+        hear(decoder.push(chunk, &mut events), events);
     }
-    match decoder.finish() {
-        Ok(events) => drop(rig.step(Input::Model { at, events })),
-        Err(failure) => drop(rig.step(Input::ModelFailed { at, failure })),
-    }
+    let mut events = Vec::new();
+    hear(decoder.finish(&mut events), events);
     // Whatever was said, the next message gets an answer, and every call has one output by then.
     let Some(at) = rig.say() else { panic!("the session cannot be used any more") };
     let (mut calls, mut outputs) = (0, 0);

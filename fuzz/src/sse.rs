@@ -6,7 +6,7 @@ fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Message>
     let mut decoder = Decoder::new(4096);
     let mut messages = Vec::new();
     for chunk in chunks {
-        messages.extend(decoder.push(chunk)?);
+        decoder.push(chunk, &mut messages)?;
     }
     Ok(messages)
 }

@@ -10,6 +10,34 @@ pub const STREAMED: usize = 256 * 1024;
 /// Marks an item whose content was cut.
 const TRUNCATED: &str = "truncated";
 
+/// An item of the transcript, and what is to be known of it beside.
+pub struct Listed {
+    pub item: Item,
+    /// Overrides the item's own.
+    pub status: Status,
+    /// Whether the model is no longer shown it, since its host refused it.
+    pub withheld: bool,
+}
+
+impl Listed {
+    /// The item in the flat form.
+    pub fn flat(&self) -> Value {
+        self.marked(flat(&self.item, self.status))
+    }
+
+    /// The item in the form of the snapshot.
+    pub fn nested(&self) -> Value {
+        self.marked(nested(&self.item, self.status))
+    }
+
+    fn marked(&self, mut shown: Value) -> Value {
+        if let (Some(shown), true) = (shown.as_object_mut(), self.withheld) {
+            shown.insert("withheld".into(), true.into());
+        }
+        shown
+    }
+}
+
 /// An item in the flat form, with `status` overriding its own.
 pub fn flat(item: &Item, status: Status) -> Value {
     with(item, status, data(item))

@@ -35,9 +35,9 @@ pub use error::{Code, Error};
 pub use event::{Command, command};
 pub use idempotency::{Key, REPLY_TTL, Remembered, keyed_session};
 pub use info::SessionInfo;
-pub use item::nested;
+pub use item::Listed;
 #[cfg(test)]
-pub use item::{STREAMED, data, flat, type_name};
+pub use item::{STREAMED, data, flat, nested, type_name};
 pub use limit::{Bucket, Rate};
 pub use outbound::{Reach, check_url};
 pub use patch::{Fork, Patch, fork, patch};

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::agent::agent_fields;
+use super::item::Listed;
 use super::stream::Page;
 use super::{Access, Reply, SessionInfo, item};
-use crate::session::{Ack, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Session, Status};
+use crate::session::{Ack, InterruptStatus, Item, MessageStatus, Outcome, OutputStatus, Session};
 
 /// The snapshot, with items in the form of `nested` and whether there are older ones.
 pub fn snapshot(
@@ -48,11 +49,11 @@ pub fn snapshot(
     })
 }
 
-/// A page of items: `(item, status)` in the requested order.
-pub fn items_page(items: &[(Item, Status)], has_more: bool) -> Value {
+/// A page of items, in the requested order.
+pub fn items_page(items: &[Listed], has_more: bool) -> Value {
     json!({
-        "object": "list", "data": items.iter().map(|(item, status)| item::flat(item, *status)).collect::<Vec<_>>(),
-        "first_id": items.first().map(|(item, _)| &item.id), "last_id": items.last().map(|(item, _)| &item.id),
+        "object": "list", "data": items.iter().map(Listed::flat).collect::<Vec<_>>(),
+        "first_id": items.first().map(|one| &one.item.id), "last_id": items.last().map(|one| &one.item.id),
         "has_more": has_more,
     })
 }

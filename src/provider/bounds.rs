@@ -17,36 +17,43 @@ const ID: usize = 16 * 1024;
 pub(super) struct Bounded(pub(super) Box<dyn Decoder>);
 
 impl Decoder for Bounded {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
-        self.0.push(bytes).map(bounded)
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let pushed = self.0.push(bytes, out);
+        bound(out);
+        pushed
     }
 
     fn is_whole(&self) -> bool {
         self.0.is_whole()
     }
 
-    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
-        self.0.finish().map(bounded)
+    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let finished = self.0.finish(out);
+        bound(out);
+        finished
     }
 }
 
 /// Clips oversized strings in events.
-pub(super) fn bounded(mut events: Vec<ModelEvent>) -> Vec<ModelEvent> {
-    for event in &mut events {
+pub(super) fn bound(events: &mut [ModelEvent]) {
+    for event in events {
         match event {
             ModelEvent::Call { provider_id, name } => {
                 clip(provider_id, ID);
                 clip(name, NAME);
             }
             ModelEvent::Finish { reason: Finish::Limit(reason), .. } => clip(reason, REASON),
-            ModelEvent::Message
+            ModelEvent::Origin(_)
+            | ModelEvent::Message
             | ModelEvent::Reasoning
             | ModelEvent::Text { .. }
+            | ModelEvent::Rewrite(_)
             | ModelEvent::Close { .. }
+            | ModelEvent::CloseBefore { .. }
+            | ModelEvent::Payload { .. }
             | ModelEvent::Finish { reason: Finish::Done, .. } => {}
         }
     }
-    events
 }
 
 /// Truncates a text to at most `limit` bytes, between two characters.
@@ -79,7 +86,8 @@ mod tests {
         };
         assert_eq!(reason, &"é".repeat(32));
         let (_, mut decoder) = Provider::OpenAiChat(host()).ask(&prompt(&[], &sampling)).unwrap();
-        let failed = decoder.push(&frames(&[json!({"error": {"message": long, "code": long}})])).unwrap_err();
+        let error = frames(&[json!({"error": {"message": long, "code": long}})]);
+        let failed = decoder.push(&error, &mut Vec::new()).unwrap_err();
         assert!(failed.failure.message.len() < 4096 && failed.failure.code.len() < 64);
     }
 }

@@ -1,13 +1,19 @@
 //! Classifies failures of model requests. Decoders and the runtime ask here; nobody else decides.
 //!
+//! A status counts the same whether it is that of the response, or the `code` of an error inside of it.
+//!
 //! | what came | code | retried before any output |
 //! |---|---|---|
+//! | refused by a filter, by code or by words | `content_filter` | never |
+//! | context too long, by code or by words; status 413 | `context_length_exceeded` | never |
+//! | an image or a file that the host does not take, by words | `content_refused` | never |
 //! | status 401, 403; code `invalid_api_key` | `upstream_auth` | never |
-//! | context too long, by code or by words | `context_length_exceeded` | never |
-//! | quota used up (`insufficient_quota`) | `rate_limit_exceeded` | never |
-//! | status 429; `rate_limit_exceeded`, `rate_limit_error` | `rate_limit_exceeded` | yes, Retry-After honoured |
-//! | other 4xx | `upstream_error` | never (408 and 409: yes) |
+//! | status 402, quota used up (`insufficient_quota`) | `rate_limit_exceeded` | never |
+//! | status 429; `rate_limit_exceeded`, `rate_limit_error` | `rate_limit_exceeded` | yes, a requested wait is honoured |
+//! | other 4xx | `upstream_error` | never (408, 409, 425: yes) |
 //! | 5xx, 529, `overloaded_error`, `server_error` | `upstream_error` | yes |
+//! | JSON that is neither an answer nor an error, a web page | `upstream_error` | yes |
+//! | a reason to stop that means a failure | `upstream_error` | yes |
 //! | silence, before or within the answer | `upstream_stalled` | yes |
 //! | no end within the total time | `timeout` | never |
 //! | no connection | `upstream_unreachable` | yes |
@@ -17,34 +23,69 @@
 //! | an answer above the cap in all | `upstream_error` | never |
 //! | an event that is not JSON | `upstream_error` | yes |
 //! | an event of an unknown type | ignored | |
+//!
+//! Refusals of what was sent (400, 413, 415, 422, filters) have a remedy: see `session::Remedy`.
 
 use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
-use super::bounds;
-use crate::json::{self, ParseError};
-use crate::session::{Failure, ModelFailure, Seconds};
+use super::compat::{self, Learnable};
+use super::{bounds, lenient};
+use crate::json::{self, ParseError, field};
+use crate::session::{Failure, Lesson, ModelFailure, Remedy, Seconds};
 
 /// The longest part of a provider's own message to pass on, in bytes.
 const QUOTE: usize = 500;
 /// The longest message in all.
 const MESSAGE: usize = 4096;
 
+/// What a failed request asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The host, as `Provider::origin` names it.
+    pub origin: String,
+    pub model: String,
+    /// What of the request the session could learn to do without.
+    pub learnable: Vec<&'static Learnable>,
+    /// Whether it had private matter of the host.
+    pub private: bool,
+    /// Whether it had images or files that the host had not taken before.
+    pub media: bool,
+}
+
 fn failure(code: &str, mut message: String, retryable: bool) -> ModelFailure {
     bounds::clip(&mut message, MESSAGE);
-    ModelFailure { failure: Failure { code: code.into(), message }, retryable, retry_after_seconds: None }
+    let failure = Failure { code: code.into(), message };
+    ModelFailure { failure, retryable, retry_after_seconds: None, remedy: Remedy::None }
 }
 
 /// The provider answered with an error status.
-pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>) -> ModelFailure {
-    let json = json::parse_untrusted(body).unwrap_or(Value::Null);
-    let (code, mut message) = fields(&json);
-    if message.is_empty() {
-        message = clip(body.trim());
+pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>, asked: &Asked) -> ModelFailure {
+    let error = match json::parse_untrusted(body) {
+        Ok(Value::Array(list)) => Said::of(&list.into_iter().next().unwrap_or_default()),
+        Ok(json) => Said::of(&json),
+        Err(_) => Said { message: quote(body), status: None },
+    };
+    let mut failed = placed(judge(Some(status), &error, body), asked);
+    failed.retry_after_seconds = retry_after_seconds.or(failed.retry_after_seconds);
+    if let Remedy::Withhold { .. } = failed.remedy
+        && let Some(change) = compat::learned(body, &asked.learnable, asked.private)
+    {
+        let (origin, model) = (asked.origin.clone(), asked.model.clone());
+        failed.remedy = Remedy::Learn(Box::new(Lesson { origin, model, change: change.into() }));
     }
-    let mut failed = judge(Some(status), &code, &message);
-    failed.retry_after_seconds = retry_after_seconds;
+    failed
+}
+
+/// A failure as that of this request: a host that complains about images can mean only those that it was sent.
+pub fn placed(mut failed: ModelFailure, asked: &Asked) -> ModelFailure {
+    if let Remedy::Withhold { media } = &mut failed.remedy {
+        *media &= asked.media;
+        if *media {
+            failed.failure.code = "content_refused".into();
+        }
+    }
     failed
 }
 
@@ -60,10 +101,67 @@ pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Opt
     Some(u32::try_from(date.saturating_sub(now.0)).unwrap_or(u32::MAX))
 }
 
+/// How long a provider asks to wait in the body of an error: `"retryDelay":"2.3s"`, `try again in 1m30s`.
+fn wait_in(body: &str) -> Option<u32> {
+    let said = body.to_ascii_lowercase();
+    let after = |words: &str| said.split_once(words).map(|(_, rest)| rest.trim_start_matches([':', ' ', '"']));
+    let words = ["retrydelay\"", "retry_after\"", "retry in ", "try again in ", "retry after ", "please wait "];
+    words.into_iter().filter_map(after).find_map(duration).map(whole_seconds)
+}
+
+/// The seconds of a text that begins with a duration: `2.3s`, `450ms`, `1m30s`, `20 seconds`, `7`.
+fn duration(text: &str) -> Option<f64> {
+    let (mut rest, mut seconds) = (text, None);
+    loop {
+        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+        let Some((Ok(number), after)) = rest.split_at_checked(digits).map(|(n, after)| (n.parse::<f64>(), after))
+        else {
+            return seconds;
+        };
+        let after = after.trim_start_matches(' ');
+        let unit = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at_checked(unit)?;
+        let scale = match unit {
+            "ms" | "millisecond" | "milliseconds" => 0.001,
+            "m" | "min" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3600.0,
+            _ => 1.0,
+        };
+        seconds = Some(seconds.unwrap_or(0.0) + number * scale);
+        rest = after;
+    }
+}
+
 /// The provider reported an error inside its response: an object with `message`, and perhaps `code`, `type`, `error`.
 pub fn in_band(error: &Value) -> ModelFailure {
-    let (code, message) = fields(error);
-    judge(None, &code, &message)
+    let said = Said::of(error);
+    judge(None, &said, &error.to_string())
+}
+
+/// Whether JSON is an error rather than a part of an answer.
+pub fn is_error(json: &Value) -> bool {
+    let kind = |key: &str| field(json, key) == "error";
+    let code = lenient::count(field(field(json, "base_resp"), "status_code"));
+    lenient::is_given(field(json, "error")) || kind("object") || kind("type") || code.is_some_and(|code| code != 0)
+}
+
+/// The response is JSON that is no answer.
+pub fn no_answer(json: &Value) -> ModelFailure {
+    let said = Said::of(json);
+    if !said.message.is_empty() {
+        return judge(None, &said, &json.to_string());
+    }
+    failure("upstream_error", format!("the model provider sent no answer: {}", quote(&json.to_string())), true)
+}
+
+/// The response is a web page.
+pub fn page() -> ModelFailure {
+    failure("upstream_error", "the model provider sent a web page instead of an answer".into(), true)
+}
+
+/// The model stopped for a reason that means a failure.
+pub fn stopped(reason: &str) -> ModelFailure {
+    failure("upstream_error", format!("the model provider broke off its answer: {}", quote(reason)), true)
 }
 
 /// The response ended before its own end.
@@ -88,7 +186,7 @@ pub fn unconfigured(why: &str) -> ModelFailure {
 
 /// The provider could not be reached.
 pub fn unreachable(why: &str) -> ModelFailure {
-    failure("upstream_unreachable", format!("the model provider could not be reached: {}", clip(why)), true)
+    failure("upstream_unreachable", format!("the model provider could not be reached: {}", quote(why)), true)
 }
 
 /// An event of the response is larger than the cap.
@@ -113,49 +211,215 @@ pub fn unparsed(e: &ParseError) -> ModelFailure {
 
 /// An event of the response is malformed.
 pub fn corrupt(why: &str) -> ModelFailure {
-    failure("upstream_error", format!("the model provider sent an event that cannot be read: {}", clip(why)), true)
+    failure(
+        "upstream_error",
+        format!("the model provider sent an event that cannot be read: {}", quote(why)),
+        true,
+    )
 }
 
-fn judge(status: Option<u16>, code: &str, message: &str) -> ModelFailure {
-    let words = message.to_ascii_lowercase();
-    let said = if message.is_empty() { "no message" } else { message };
-    let message = match status {
-        Some(status) => format!("the model provider returned {status}: {said}"),
-        None => format!("the model provider reported: {said}"),
-    };
-    let too_long = code == "context_length_exceeded"
-        || ["context length", "prompt is too long", "context window", "maximum context"]
-            .iter()
-            .any(|w| words.contains(w));
-    match (status, code) {
-        _ if too_long => failure("context_length_exceeded", message, false),
-        (Some(401 | 403), _) | (_, "invalid_api_key" | "authentication_error" | "permission_error") => {
-            failure("upstream_auth", message, false)
+impl ModelFailure {
+    /// With what people need to know beside the provider's words: how the request differed from its usual form, and
+    /// how much fits into the model.
+    #[must_use]
+    pub fn noted(mut self, notes: &[String], window: Option<u64>) -> Self {
+        let message = &mut self.failure.message;
+        if let Some(window) = window.filter(|_| self.failure.code == "context_length_exceeded") {
+            message.push_str(&format!(" (the window of this model is {window} tokens)"));
         }
-        (_, "insufficient_quota") => failure("rate_limit_exceeded", message, false),
-        (Some(429), _) | (_, "rate_limit_exceeded" | "rate_limit_error") => {
-            failure("rate_limit_exceeded", message, true)
+        if !notes.is_empty() && self.remedy != Remedy::None {
+            message.push_str(&format!(
+                " (the request was sent {}, which this host had refused)",
+                notes.join(" and ")
+            ));
         }
-        (Some(status), _) => failure("upstream_error", message, status >= 500 || matches!(status, 408 | 409)),
-        (None, "invalid_request_error" | "invalid_prompt" | "not_found_error") => {
-            failure("upstream_error", message, false)
-        }
-        (None, _) => failure("upstream_error", message, true),
+        bounds::clip(message, MESSAGE);
+        self
     }
 }
 
-/// The code and the message of an error, wherever the host puts them.
-fn fields(json: &Value) -> (String, String) {
-    let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(json);
-    let text = |key: &str| error.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let code =
-        text("code").or_else(|| text("type").filter(|kind| *kind != "error")).unwrap_or_default().to_string();
-    let message = text("message").or_else(|| error.as_str()).unwrap_or_default();
-    (code, clip(message))
+/// What an error says.
+struct Said {
+    message: String,
+    /// The status that the code is, or stands for.
+    status: Option<u16>,
 }
 
-fn clip(text: &str) -> String {
-    text.get(..text.floor_char_boundary(QUOTE)).unwrap_or_default().to_string()
+impl Said {
+    /// The message and the status of an error, wherever the host puts them.
+    fn of(json: &Value) -> Self {
+        let error = Some(field(json, "error")).filter(|error| lenient::is_given(error)).unwrap_or(json);
+        let base = field(json, "base_resp");
+        let text = |value: &Value| match value {
+            Value::Object(_) | Value::Array(_) if lenient::is_given(value) => value.to_string(),
+            other => lenient::text(other).into_owned(),
+        };
+        let messages = [
+            field(error, "message"),
+            field(json, "message"),
+            field(json, "detail"),
+            field(base, "status_msg"),
+            field(error, "msg"),
+            field(error, "error_msg"),
+            field(error, "error_description"),
+        ];
+        let message = messages.into_iter().map(text).find(|text| !text.trim().is_empty());
+        let message = message.unwrap_or_else(|| error.as_str().unwrap_or_default().to_string());
+        // A gateway quotes the host behind it.
+        let raw = text(field(field(error, "metadata"), "raw"));
+        let message = if raw.is_empty() { message } else { format!("{message}: {raw}") };
+        let kinds =
+            [field(error, "code"), field(error, "type"), field(error, "status"), field(base, "status_code")];
+        let codes: Vec<String> = kinds.into_iter().map(|code| lenient::text(code).into_owned()).collect();
+        let status = codes.iter().find_map(|code| status_of(code));
+        Self { message: quote(&message), status }
+    }
+}
+
+/// The status that the code of an error is, or stands for.
+fn status_of(code: &str) -> Option<u16> {
+    if let Ok(status) = code.trim_end_matches(".0").parse::<u16>() {
+        return (400..600).contains(&status).then_some(status);
+    }
+    match code.to_ascii_lowercase().as_str() {
+        "invalid_request_error"
+        | "invalid_request"
+        | "invalid_prompt"
+        | "invalid_argument"
+        | "failed_precondition"
+        | "bad_request"
+        | "badrequesterror" => Some(400),
+        "authentication_error" | "invalid_api_key" | "unauthenticated" | "unauthorized" => Some(401),
+        "billing_error" | "insufficient_quota" | "insufficient_balance" => Some(402),
+        "permission_error" | "permission_denied" | "forbidden" => Some(403),
+        "not_found_error" | "not_found" | "model_not_found" => Some(404),
+        "request_too_large" => Some(413),
+        "rate_limit_exceeded"
+        | "rate_limit_error"
+        | "rate_limited"
+        | "resource_exhausted"
+        | "too_many_requests" => Some(429),
+        "server_error" | "api_error" | "internal_error" | "internal" | "internal_server_error" => Some(500),
+        "unavailable" | "service_unavailable" => Some(503),
+        "deadline_exceeded" | "timeout_error" => Some(504),
+        "overloaded_error" => Some(529),
+        _ => None,
+    }
+}
+
+/// Words of a refusal by a filter, in lower case.
+const FILTERS: [&str; 12] = [
+    "content_filter",
+    "content filter",
+    "content management policy",
+    "content policy",
+    "content_policy",
+    "responsibleaipolicyviolation",
+    "data_inspection_failed",
+    "inappropriate content",
+    "moderation",
+    "flagged",
+    "usage polic",
+    "safety system",
+];
+
+/// Words of a context that is too long, in lower case. Each line must occur whole, its parts in any order.
+const OVERFLOWS: [&[&str]; 18] = [
+    &["context_length_exceeded"],
+    &["exceed_context_size"],
+    &["context length"],
+    &["context window"],
+    &["context size"],
+    &["context limit"],
+    &["maximum context"],
+    &["prompt is too long"],
+    &["prompt too long"],
+    &["input is too long"],
+    &["input token count", "exceed"],
+    &["input tokens", "exceed"],
+    &["maximum prompt length"],
+    &["model token limit"],
+    &["too many tokens", "limit for this model"],
+    &["too many input tokens"],
+    &["reduce the length of the messages"],
+    &["request too large", "context"],
+];
+
+/// Words of a refusal of an image or a file, in lower case.
+const MEDIA: [&str; 12] = [
+    "image",
+    "picture",
+    "photo",
+    "vision",
+    "multimodal",
+    "media",
+    "file",
+    "document",
+    "pdf",
+    "audio",
+    "base64",
+    "attachment",
+];
+
+/// Words of an account without money, in lower case.
+const MONEY: [&str; 5] =
+    ["insufficient_quota", "insufficient balance", "credit balance", "exceeded your current quota", "billing"];
+
+fn judge(http: Option<u16>, error: &Said, raw: &str) -> ModelFailure {
+    let raw = raw.to_lowercase();
+    let any = |words: &[&str]| words.iter().any(|word| raw.contains(word));
+    let said = if error.message.is_empty() { "no message" } else { &error.message };
+    let message = match http {
+        Some(status) if error.message.is_empty() => format!("the model provider returned {status}"),
+        Some(status) => format!("the model provider returned {status}: {said}"),
+        None => format!("the model provider reported: {said}"),
+    };
+    let status = http.or(error.status);
+    let refused = |code: &str, message: String, media: bool| {
+        let remedy = Remedy::Withhold { media };
+        ModelFailure { remedy, ..failure(code, message, false) }
+    };
+    let overflow = || OVERFLOWS.iter().any(|words| words.iter().all(|word| raw.contains(word)));
+    match status {
+        Some(401) => failure("upstream_auth", message, false),
+        None | Some(400 | 403 | 422 | 451) if any(&FILTERS) => refused("content_filter", message, false),
+        Some(403) => failure("upstream_auth", message, false),
+        Some(402) => failure("rate_limit_exceeded", message, false),
+        Some(429) if any(&MONEY) && !any(&["per minute", "retry"]) => {
+            failure("rate_limit_exceeded", message, false)
+        }
+        Some(400) if any(&["insufficient balance", "credit balance"]) => {
+            failure("rate_limit_exceeded", message, false)
+        }
+        Some(429) => limited(failure("rate_limit_exceeded", message, true), &raw),
+        Some(413) if error.status == Some(429) => failure("rate_limit_exceeded", message, false),
+        Some(413) => refused("context_length_exceeded", message, false),
+        _ if overflow() => refused("context_length_exceeded", message, false),
+        Some(400 | 415 | 422) if any(&MEDIA) => refused("upstream_error", message, true),
+        Some(400 | 415 | 422) => refused("upstream_error", message, false),
+        Some(404) if any(&["image input", "support image"]) => refused("upstream_error", message, true),
+        Some(408 | 409 | 425) => limited(failure("upstream_error", message, true), &raw),
+        Some(status) if status < 500 => failure("upstream_error", message, false),
+        None if any(&["insufficient balance", "insufficient_quota"]) => {
+            failure("rate_limit_exceeded", message, false)
+        }
+        Some(_) | None => limited(failure("upstream_error", message, true), &raw),
+    }
+}
+
+/// A failure with the wait that its body asks for.
+fn limited(failed: ModelFailure, body: &str) -> ModelFailure {
+    ModelFailure { retry_after_seconds: wait_in(body), ..failed }
+}
+
+/// The provider's own words, cut and without markup.
+fn quote(text: &str) -> String {
+    const MARKUP: [&str; 10] =
+        ["<html", "<!doctype", "<head", "<body", "<center", "<title", "<h1", "<p>", "<div", "<?xml"];
+    let lower = text.to_ascii_lowercase();
+    let end = MARKUP.iter().filter_map(|tag| lower.find(tag)).min().unwrap_or(text.len());
+    let plain = text.get(..end).unwrap_or_default().trim();
+    plain.get(..plain.floor_char_boundary(QUOTE)).unwrap_or_default().to_string()
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a day first")]
@@ -183,10 +447,10 @@ mod tests {
             (529, "{}", "upstream_error", true),
         ];
         for (code, body, want, retryable) in cases {
-            let failed = status(code, body, None);
+            let failed = status(code, body, None, &Asked::default());
             assert_eq!((failed.failure.code.as_str(), failed.retryable), (want, retryable), "{code} {body}");
         }
-        assert_eq!(status(429, "{}", Some(7)).retry_after_seconds, Some(7));
+        assert_eq!(status(429, "{}", Some(7), &Asked::default()).retry_after_seconds, Some(7));
     }
 
     #[test]
@@ -216,7 +480,7 @@ mod tests {
 
     #[test]
     fn the_message_says_what_the_provider_said() {
-        let failed = status(500, r#"{"error":{"message":"out of memory"}}"#, None);
+        let failed = status(500, r#"{"error":{"message":"out of memory"}}"#, None, &Asked::default());
         assert_eq!(failed.failure.message, "the model provider returned 500: out of memory");
         let failed = in_band(
             &serde_json::json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::transcript::{Line, Part};
+use super::projection::{Line, Part};
 use super::{Decoder, Host, Prompt, Sampling};
-use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Tool, Usage};
+use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Seq, Tool, Usage};
 
 /// An event stream of those events, without names.
 pub fn frames(events: &[Value]) -> Vec<u8> {
@@ -15,9 +15,9 @@ pub fn frames(events: &[Value]) -> Vec<u8> {
 pub fn decode(mut decoder: impl Decoder, chunks: &[&[u8]]) -> Result<Vec<ModelEvent>, ModelFailure> {
     let mut events = Vec::new();
     for chunk in chunks {
-        events.extend(decoder.push(chunk)?);
+        decoder.push(chunk, &mut events)?;
     }
-    events.extend(decoder.finish()?);
+    decoder.finish(&mut events)?;
     Ok(events)
 }
 
@@ -66,7 +66,8 @@ pub fn limit(reason: &str) -> ModelEvent {
 
 /// A transcript with everything in it: thoughts of two providers, text after a call, parallel calls, an interrupt.
 pub fn transcript() -> Vec<Line> {
-    let line = |part, body: Value| Line { part, body: body.to_string() };
+    let line = |part, body: Value| Line { place: Seq(0), part, origin: None, body: body.to_string() };
+    let of = |origin: &str, line: Line| Line { origin: Some(origin.into()), ..line };
     let message = |role: &str, kind: &str, text: &str| json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
     let call = |id: &str, fields: Value| {
         let mut call = json!({"type": "function_call", "call_id": id, "name": "look", "arguments": "{\"q\":1}"});
@@ -76,17 +77,24 @@ pub fn transcript() -> Vec<Line> {
         call
     };
     let output = |id: &str, text: &str| json!({"type": "function_call_output", "call_id": id, "output": text});
+    let sealed = json!({"type": "reasoning", "summary": [], "id": "rs_1", "encrypted_content": "opaque"});
     let thought = json!({"type": "thinking", "thinking": "hm", "signature": "sig"});
     vec![
         line(Part::User, message("user", "input_text", "go")),
-        line(
-            Part::Reasoning,
-            json!({"type": "reasoning", "summary": [], "id": "rs_1", "encrypted_content": "opaque"}),
+        of(
+            "responses https://host",
+            line(Part::Reasoning, json!({"type": "reasoning", "summary": [], "provider_fields": sealed})),
         ),
-        line(Part::Call, call("call.1", json!({"provider_fields": {"chat": {"extra_content": {"sig": "AbC"}}}}))),
-        line(
-            Part::Reasoning,
-            json!({"type": "reasoning", "summary": [], "provider_fields": {"anthropic": thought}}),
+        of(
+            "chat https://host",
+            line(
+                Part::Call,
+                call("call.1", json!({"provider_fields": {"call": {"extra_content": {"sig": "AbC"}}}})),
+            ),
+        ),
+        of(
+            "anthropic https://host",
+            line(Part::Reasoning, json!({"type": "reasoning", "summary": [], "provider_fields": thought})),
         ),
         line(Part::Call, call("call_2", json!({}))),
         line(Part::Assistant, message("assistant", "output_text", "Looking.")),
@@ -99,7 +107,15 @@ pub fn transcript() -> Vec<Line> {
 
 /// A prompt over a transcript.
 pub fn prompt<'a>(context: &'a [Line], sampling: &'a Sampling) -> Prompt<'a> {
-    Prompt { model: "m", instructions: Some("Be brief."), tools: &[], context, sampling }
+    Prompt {
+        model: "m",
+        instructions: Some("Be brief."),
+        tools: &[],
+        context,
+        sampling,
+        withheld: &[],
+        lessons: &[],
+    }
 }
 
 /// A host with a key.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::provider::dialect::WireRequest;
+use super::compat::Compat;
+use super::dialect::WireRequest;
 
 /// The address of a model API. Its secrets are never shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +22,16 @@ pub struct Host {
     /// Query parameters for every request, such as `api-version`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, String>,
+    /// What this host wants differently from its dialect.
+    #[serde(default, skip_serializing_if = "is_plain")]
+    pub compat: Compat,
+    /// The most tokens of a request and its response together, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
+}
+
+fn is_plain(compat: &Compat) -> bool {
+    *compat == Compat::default()
 }
 
 impl Host {
@@ -62,7 +73,16 @@ impl Host {
             url.push(if n == 0 { '?' } else { '&' });
             url.push_str(&format!("{}={}", encoded(name), encoded(value)));
         }
-        WireRequest { url, headers: headers.into_iter().collect(), body }
+        let headers = headers.into_iter().collect();
+        WireRequest { url, headers, body, learnable: Vec::new(), private: false }
+    }
+
+    /// The scheme, host and port of the address.
+    pub fn origin(&self) -> String {
+        let (scheme, rest) = self.base_url.split_once("://").unwrap_or(("", &self.base_url));
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = host.rsplit('@').next().unwrap_or_default();
+        format!("{}://{}", scheme.to_ascii_lowercase(), host.to_ascii_lowercase().replace(',', ""))
     }
 
     /// The headers of OpenAI's dialects.

@@ -6,28 +6,32 @@
 mod anthropic;
 mod bounds;
 mod chat;
+pub mod compat;
 mod dialect;
 pub mod failure;
 #[cfg(test)]
 mod fixtures;
+mod halves;
 mod host;
+mod lenient;
+mod projection;
 mod responses;
 mod sampling;
 mod scripted;
 mod stream;
-mod transcript;
 mod workers_ai;
 
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::json;
 
 pub use dialect::{Decoder, Prompt, WireRequest};
 pub use host::Host;
+pub use projection::{Line as ContextLine, Part as ContextPart, arrange};
 pub use sampling::{ResponseFormat, Sampling, ToolChoice};
 pub use scripted::{Line, Script, ScriptedModel, play};
-pub use transcript::{Line as ContextLine, Part as ContextPart, arrange};
 pub use workers_ai::Run;
 
 /// A model provider.
@@ -121,23 +125,48 @@ impl Provider {
         }
     }
 
+    /// The number of the first image or file that this provider has no form for, and why.
+    pub fn unfit(&self, content: &Value) -> Option<(usize, &'static str)> {
+        match self {
+            Provider::OpenAiChat(_) | Provider::WorkersAi(_) => chat::unfit(content),
+            Provider::Anthropic(_) => anthropic::unfit(content),
+            Provider::OpenAiResponses(_) | Provider::Scripted(_) | Provider::Named(_) => None,
+        }
+    }
+
+    /// Names the host that a model's private matter belongs to, and its dialect: `chat https://api.deepseek.com`. `None`
+    /// if it has none.
+    pub fn origin(&self) -> Option<String> {
+        match self {
+            Provider::OpenAiResponses(host) => Some(format!("responses {}", host.origin())),
+            Provider::OpenAiChat(host) => Some(format!("chat {}", host.origin())),
+            Provider::Anthropic(host) => Some(format!("anthropic {}", host.origin())),
+            Provider::WorkersAi(_) => Some("workers-ai".into()),
+            Provider::Scripted(_) | Provider::Named(_) => None,
+        }
+    }
+
     /// The request for a prompt and the decoder of its response; `None` if the provider is not resolved.
     pub fn ask(&self, prompt: &Prompt<'_>) -> Option<(ModelCall, Box<dyn Decoder>)> {
+        let home = self.origin()?;
         let (ask, decoder): (ModelCall, Box<dyn Decoder>) = match self {
-            Provider::OpenAiResponses(host) => {
-                (ModelCall::Http(responses::encode(host, prompt)), Box::new(responses::ResponseDecoder::new()))
-            }
+            Provider::OpenAiResponses(host) => (
+                ModelCall::Http(responses::encode(host, &home, prompt)),
+                Box::new(responses::ResponseDecoder::new()),
+            ),
             Provider::OpenAiChat(host) => {
-                (ModelCall::Http(chat::encode(host, prompt)), Box::new(chat::ResponseDecoder::new()))
+                (ModelCall::Http(chat::encode(host, &home, prompt)), Box::new(chat::ResponseDecoder::new()))
             }
-            Provider::Anthropic(host) => {
-                (ModelCall::Http(anthropic::encode(host, prompt)), Box::new(anthropic::ResponseDecoder::new()))
-            }
-            Provider::WorkersAi(settings) => {
-                (ModelCall::Binding(workers_ai::encode(settings, prompt)), Box::new(chat::ResponseDecoder::new()))
-            }
+            Provider::Anthropic(host) => (
+                ModelCall::Http(anthropic::encode(host, &home, prompt)),
+                Box::new(anthropic::ResponseDecoder::new()),
+            ),
+            Provider::WorkersAi(settings) => (
+                ModelCall::Binding(workers_ai::encode(settings, &home, prompt)),
+                Box::new(chat::ResponseDecoder::new()),
+            ),
             Provider::Scripted(_) | Provider::Named(_) => return None,
         };
-        Some((ask, Box::new(bounds::Bounded(decoder))))
+        Some((ask, Box::new(bounds::Bounded(Box::new(halves::Joined::new(decoder))))))
     }
 }

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::bounds::bounded;
+use super::bounds::bound;
 use super::failure;
-use super::transcript::Part;
+use super::projection::Part;
 use crate::json;
 use crate::provider::dialect::Prompt;
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
@@ -75,8 +75,10 @@ pub fn play(script: Script<'_>, prompt: &Prompt<'_>) -> Result<Vec<ModelEvent>, 
     if let Some(error) = &line.error {
         let wait = error.get("retry_after").and_then(Value::as_u64).and_then(|wait| u32::try_from(wait).ok());
         let status = error.get("status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
-        return Err(status
-            .map_or_else(|| failure::in_band(error), |status| failure::status(status, &error.to_string(), wait)));
+        return Err(match status {
+            Some(status) => failure::status(status, &error.to_string(), wait, &failure::Asked::default()),
+            None => failure::in_band(error),
+        });
     }
     let mut events = Vec::new();
     let mut words = 0;
@@ -108,7 +110,8 @@ pub fn play(script: Script<'_>, prompt: &Prompt<'_>) -> Result<Vec<ModelEvent>, 
         ..Usage::default()
     };
     events.push(ModelEvent::Finish { reason: Finish::Done, usage });
-    Ok(bounded(events))
+    bound(&mut events);
+    Ok(events)
 }
 
 /// Past the end of the script: echo the message, call an offered tool it names, report a tool's output.

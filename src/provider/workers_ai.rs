@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::compat::Compat;
 use super::{Sampling, chat};
 use crate::provider::dialect::Prompt;
 
@@ -29,8 +30,8 @@ pub struct Run {
 }
 
 /// The request for one prompt.
-pub fn encode(settings: &Settings, prompt: &Prompt<'_>) -> Run {
-    let mut messages = chat::messages(prompt);
+pub fn encode(settings: &Settings, home: &str, prompt: &Prompt<'_>) -> Run {
+    let mut messages = chat::messages(prompt, home, &prompt.compat(&Compat::default()));
     for message in messages.iter_mut().filter_map(|message| message.as_object_mut()) {
         // Its models require a text in every message, even one with calls.
         if message.get("content").is_some_and(serde_json::Value::is_null) {

@@ -67,14 +67,14 @@ mod stream;
 pub(crate) mod tests;
 
 pub use log::{
-    AgentId, CallId, Entry, Failure, IS_ERROR, Item, ItemId, Kind, Log, Message, Mint, Open, OpenCall, Opening,
-    Outcome, Part, PartKind, Record, ResponseId, Role, Seconds, Seq, SessionId, Source, Started, Status, Tool,
-    TurnHead, Unreadable, Usage, output_body, user_message,
+    AgentId, CallId, Entry, Failure, IS_ERROR, Item, ItemId, Kind, Lesson, Log, Message, Mint, Open, OpenCall,
+    Opening, Outcome, Part, PartKind, Record, ResponseId, Role, Seconds, Seq, SessionId, Source, Started, Status,
+    Tool, TurnHead, Unreadable, Usage, Withheld, output_body, plain_id, user_message,
 };
 pub use machine::{
     Ack, Alarm, BLOCK, Context, Effects, Finish, InitialItem, Input, InterruptStatus, LastTurn, MAX_ANSWER,
     MAX_ATTEMPTS, MessageStatus, ModelEvent, ModelFailure, NewMessage, OnBusy, OutputStatus, Phase, Rejected,
-    Replayed, Sample, Session, Settings, State, Task, TaskId, ToolOutput, Turn, Waiting,
+    Remedy, Replayed, Sample, Session, Settings, State, Task, TaskId, ToolOutput, Turn, Waiting,
 };
 #[cfg(test)]
 pub use stream::TURN_ITEMS;

@@ -46,9 +46,8 @@ impl Decoder {
         }
     }
 
-    /// Takes the next bytes and returns the events that they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Message>, TooLong> {
-        let mut messages = Vec::new();
+    /// Takes the next bytes, and appends the events that they complete.
+    pub fn push(&mut self, bytes: &[u8], messages: &mut Vec<Message>) -> Result<(), TooLong> {
         for piece in bytes.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
             let (text, end) = match piece.split_last() {
                 Some((end @ (b'\n' | b'\r'), text)) => (text, Some(*end)),
@@ -72,7 +71,7 @@ impl Decoder {
                 }
             }
         }
-        Ok(messages)
+        Ok(())
     }
 
     fn end_line(&mut self, line: &[u8]) -> Option<Message> {
@@ -118,7 +117,11 @@ mod tests {
 
     fn decode(chunks: &[&[u8]]) -> Vec<Message> {
         let mut decoder = Decoder::new(1 << 20);
-        chunks.iter().flat_map(|chunk| decoder.push(chunk).unwrap()).collect()
+        let mut messages = Vec::new();
+        for chunk in chunks {
+            decoder.push(chunk, &mut messages).unwrap();
+        }
+        messages
     }
 
     fn message(event: &str, data: &str) -> Message {
@@ -159,9 +162,9 @@ mod tests {
     #[test]
     fn an_event_above_the_cap_is_refused() {
         let mut decoder = Decoder::new(100);
-        assert!(decoder.push(&[b'x'; 90]).is_ok());
-        assert_eq!(decoder.push(&[b'x'; 20]), Err(TooLong(100)));
+        assert!(decoder.push(&[b'x'; 90], &mut Vec::new()).is_ok());
+        assert_eq!(decoder.push(&[b'x'; 20], &mut Vec::new()), Err(TooLong(100)));
         let mut decoder = Decoder::new(100);
-        assert_eq!(decoder.push("data: 0123456789\n".repeat(11).as_bytes()), Err(TooLong(100)));
+        assert_eq!(decoder.push("data: 0123456789\n".repeat(11).as_bytes(), &mut Vec::new()), Err(TooLong(100)));
     }
 }

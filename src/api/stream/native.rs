@@ -111,7 +111,7 @@ impl Sink for Native {
             }
             Step::ItemAdded { open, response_id, index } => {
                 // As it was when it opened: empty.
-                let empty = Open::new(open.id.clone(), open.created_at, open.opening.clone());
+                let empty = Open::new(open.id.clone(), open.created_at, open.opening.clone(), None);
                 let item = empty.item(response_id, Status::InProgress);
                 self.item("response.output_item.added", at, index, item::flat(&item, item.status));
             }

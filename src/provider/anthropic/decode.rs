@@ -1,16 +1,21 @@
-//! The response: blocks, each started, grown and stopped.
+//! The response: blocks, each started, grown and stopped. A block is found by its index; what belongs to one that is not
+//! the first open one waits until those before it are stopped, since the session takes items one after the other.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::json::field;
-use crate::provider::dialect::{Decoder, FIELDS};
-use crate::provider::failure;
+use crate::provider::dialect::Decoder;
+use crate::provider::projection::FIELDS;
 use crate::provider::stream::{Frame, Frames};
+use crate::provider::{failure, lenient};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 pub struct ResponseDecoder {
     frames: Frames,
-    block: Option<Block>,
+    /// Blocks that are not finished, in the order they started. Only the first is passed on as it grows.
+    blocks: Vec<Block>,
+    /// The size of what waits, in bytes.
+    waiting: usize,
     /// Index and id of every call so far: a host may announce one again.
     calls: Vec<(Option<u64>, String)>,
     reason: Option<String>,
@@ -18,14 +23,23 @@ pub struct ResponseDecoder {
     finished: bool,
 }
 
-/// The block being written.
 struct Block {
+    index: Option<u64>,
+    /// What starts it; `None` once that is passed on.
+    opening: Option<ModelEvent>,
     /// The whole block, to be sent back; for thinking only.
     thought: Option<Value>,
+    /// Fields of a call that its host wants back.
+    fields: Map<String, Value>,
     /// The kind of text in its deltas.
     kind: PartKind,
     /// Input that came with the block's start, used if no delta follows.
     input: Option<String>,
+    /// Text that waits.
+    text: String,
+    stopped: bool,
+    /// A block that is not passed on.
+    ignored: bool,
 }
 
 impl ResponseDecoder {
@@ -33,7 +47,8 @@ impl ResponseDecoder {
     pub fn new() -> Self {
         Self {
             frames: Frames::new(),
-            block: None,
+            blocks: Vec::new(),
+            waiting: 0,
             calls: Vec::new(),
             reason: None,
             usage: Usage::default(),
@@ -42,89 +57,189 @@ impl ResponseDecoder {
     }
 
     fn event(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let index = lenient::count(field(event, "index"));
         match field(event, "type").as_str().unwrap_or_default() {
             "message_start" => self.count(field(field(event, "message"), "usage")),
-            "content_block_start" => {
-                self.begin(field(event, "index").as_u64(), field(event, "content_block"), out);
-            }
-            "content_block_delta" => self.delta(field(event, "delta"), out),
-            "content_block_stop" => self.stop(out),
+            "content_block_start" => self.begin(index, field(event, "content_block"), out),
+            "content_block_delta" => self.delta(index, field(event, "delta"), out),
+            "content_block_stop" => self.stop(index, out),
             "message_delta" => {
                 self.count(field(event, "usage"));
-                if let Some(reason) = field(field(event, "delta"), "stop_reason").as_str() {
-                    self.reason = Some(reason.to_string());
+                let reason = lenient::text(field(field(event, "delta"), "stop_reason"));
+                if !reason.is_empty() {
+                    self.reason = Some(reason.into_owned());
                 }
             }
             "message_stop" => self.end(out),
-            "error" => return Err(failure::in_band(event)),
-            _ if event.get("error").is_some_and(|error| !error.is_null()) => return Err(failure::in_band(event)),
+            // A host that ignores that a stream was asked for.
+            "message" => self.whole(event, out),
+            _ if failure::is_error(event) => return Err(failure::in_band(event)),
             _ => {}
         }
         Ok(())
     }
 
     fn begin(&mut self, index: Option<u64>, block: &Value, out: &mut Vec<ModelEvent>) {
-        let id = field(block, "id").as_str().filter(|_| field(block, "type") == "tool_use").unwrap_or_default();
-        let again = self.calls.iter().position(|(at, call)| *at == index && call == id && !id.is_empty());
-        if again.is_some_and(|again| self.block.is_some() && again + 1 == self.calls.len()) {
+        let text = |key: &str| lenient::text(field(block, key));
+        let kind = field(block, "type").as_str().unwrap_or_default();
+        let id = if kind == "tool_use" { text("id") } else { "".into() };
+        let again = !id.is_empty() && self.calls.iter().any(|(at, call)| *at == index && *call == id);
+        let open = self.blocks.iter().any(|block| block.index == index && !block.stopped && !block.ignored);
+        if again && open {
             return; // it is being written
         }
-        self.stop(out);
-        if again.is_some() {
-            return; // deltas of an ignored block are ignored, too
-        }
-        let text = |key: &str| field(block, key).as_str().unwrap_or_default();
-        let (opening, kind, given) = match field(block, "type").as_str() {
-            Some("text") => (ModelEvent::Message, PartKind::Text, text("text")),
-            Some("thinking") => (ModelEvent::Reasoning, PartKind::Reasoning, text("thinking")),
-            Some("redacted_thinking") => (ModelEvent::Reasoning, PartKind::Reasoning, ""),
-            Some("tool_use") => {
-                let call =
-                    ModelEvent::Call { provider_id: text("id").to_string(), name: text("name").to_string() };
+        // Without its own end, a block ends where another takes its index, or where nothing is numbered.
+        self.stop(index, out);
+        let (opening, kind, given) = match kind {
+            "text" => (Some(ModelEvent::Message), PartKind::Text, text("text")),
+            "thinking" => (Some(ModelEvent::Reasoning), PartKind::Reasoning, text("thinking")),
+            "redacted_thinking" => (Some(ModelEvent::Reasoning), PartKind::Reasoning, "".into()),
+            "tool_use" if !again => {
                 self.calls.push((index, id.to_string()));
-                (call, PartKind::Arguments, "")
+                let call = ModelEvent::Call { provider_id: id.to_string(), name: text("name").into_owned() };
+                (Some(call), PartKind::Arguments, "".into())
             }
+            _ => (None, PartKind::Text, "".into()),
+        };
+        let thought = if opening == Some(ModelEvent::Reasoning) { Some(block.clone()) } else { None };
+        let own = ["type", "id", "name", "input", "cache_control"];
+        let mut fields = block.as_object().filter(|_| kind == PartKind::Arguments).cloned().unwrap_or_default();
+        fields.retain(|key, value| !own.contains(&key.as_str()) && !value.is_null());
+        let input = match field(block, "input") {
+            Value::Object(input) if !input.is_empty() => Some(field(block, "input").to_string()),
+            Value::String(input) if !input.trim().is_empty() => Some(input.clone()),
+            _ => None,
+        };
+        self.blocks.push(Block {
+            index,
+            ignored: opening.is_none(),
+            opening,
+            thought,
+            fields,
+            kind,
+            input,
+            text: given.into_owned(),
+            stopped: false,
+        });
+        self.pass_on(out);
+    }
+
+    /// The block of an index: the last that started with it, or the last of all if the host does not number them.
+    fn block(&mut self, index: Option<u64>) -> Option<&mut Block> {
+        self.blocks.iter_mut().rev().find(|block| (index.is_none() || block.index == index) && !block.stopped)
+    }
+
+    fn delta(&mut self, index: Option<u64>, delta: &Value, out: &mut Vec<ModelEvent>) {
+        let text = |key: &str| lenient::text(field(delta, key));
+        let more = match field(delta, "type").as_str() {
+            Some("text_delta") => text("text"),
+            Some("input_json_delta") => match field(delta, "partial_json") {
+                json @ Value::Object(_) => json.to_string().into(),
+                _ => text("partial_json"),
+            },
+            Some("thinking_delta") => text("thinking"),
+            Some("signature_delta") => "".into(),
             _ => return,
         };
-        let thought = if opening == ModelEvent::Reasoning { Some(block.clone()) } else { None };
-        let input = field(block, "input")
-            .as_object()
-            .filter(|input| !input.is_empty())
-            .map(|_| field(block, "input").to_string());
-        out.push(opening);
-        self.block = Some(Block { thought, kind, input });
-        self.text(given, out);
-    }
-
-    fn delta(&mut self, delta: &Value, out: &mut Vec<ModelEvent>) {
-        let text = |key: &str| field(delta, key).as_str().unwrap_or_default();
+        let Some(block) = self.block(index) else { return };
         match field(delta, "type").as_str() {
-            Some("text_delta") => self.text(text("text"), out),
-            Some("input_json_delta") => {
-                if let Some(block) = self.block.as_mut().filter(|_| !text("partial_json").is_empty()) {
-                    block.input = None;
-                }
-                self.text(text("partial_json"), out);
-            }
-            Some("thinking_delta") => {
-                self.grow("thinking", text("thinking"));
-                self.text(text("thinking"), out);
-            }
-            Some("signature_delta") => self.grow("signature", text("signature")),
+            Some("input_json_delta") if !more.is_empty() => block.input = None,
+            Some("thinking_delta") => block.grow("thinking", &more),
+            Some("signature_delta") => block.grow("signature", &text("signature")),
             _ => {}
         }
-    }
-
-    fn text(&self, text: &str, out: &mut Vec<ModelEvent>) {
-        if let Some(block) = self.block.as_ref().filter(|_| !text.is_empty()) {
-            out.push(ModelEvent::Text { kind: block.kind, fresh: false, text: text.to_string() });
+        // Above the session's limit there is more than enough to end the response.
+        if !block.ignored && block.text.len() <= MAX_ANSWER {
+            block.text.push_str(&more);
+        }
+        self.waiting = self.waiting.saturating_add(more.len());
+        self.pass_on(out);
+        if self.waiting > MAX_ANSWER {
+            self.stop_all(out);
         }
     }
 
+    fn stop(&mut self, index: Option<u64>, out: &mut Vec<ModelEvent>) {
+        if let Some(block) = self.block(index) {
+            block.stopped = true;
+        }
+        self.pass_on(out);
+    }
+
+    fn stop_all(&mut self, out: &mut Vec<ModelEvent>) {
+        self.blocks.iter_mut().for_each(|block| block.stopped = true);
+        self.pass_on(out);
+    }
+
+    /// Passes on what is known of the first block and, once that is stopped, of those after it.
+    fn pass_on(&mut self, out: &mut Vec<ModelEvent>) {
+        while let Some(block) = self.blocks.first_mut() {
+            if !block.ignored {
+                out.extend(block.opening.take());
+                if block.stopped {
+                    block.text.push_str(&block.input.take().unwrap_or_default());
+                }
+                let text = std::mem::take(&mut block.text);
+                if !text.is_empty() {
+                    out.push(ModelEvent::Text { kind: block.kind, fresh: false, text });
+                }
+            }
+            if !block.stopped {
+                break;
+            }
+            let block = self.blocks.remove(0);
+            if !block.ignored {
+                out.push(ModelEvent::Close { payload: block.payload() });
+            }
+        }
+        if self.blocks.len() < 2 {
+            self.waiting = 0;
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<ModelEvent>) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        self.stop_all(out);
+        let reason = match self.reason.as_deref() {
+            Some("max_tokens" | "model_context_window_exceeded" | "length") => {
+                Finish::Limit("max_output_tokens".into())
+            }
+            Some("refusal" | "content_filter" | "guardrail_intervened") => Finish::Limit("content_filter".into()),
+            _ => Finish::Done,
+        };
+        out.push(ModelEvent::Finish { reason, usage: self.usage });
+    }
+
+    /// Counts are running totals; this provider counts cached input separately.
+    fn count(&mut self, usage: &Value) {
+        let count = |key: &str| lenient::count(field(usage, key)).unwrap_or(0);
+        let cached = count("cache_read_input_tokens");
+        let input =
+            count("input_tokens").saturating_add(cached).saturating_add(count("cache_creation_input_tokens"));
+        self.usage.cached_tokens = self.usage.cached_tokens.max(cached);
+        self.usage.input_tokens = self.usage.input_tokens.max(input);
+        self.usage.output_tokens = self.usage.output_tokens.max(count("output_tokens"));
+        self.usage.total_tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
+    }
+
+    /// The response of a host that does not stream.
+    fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) {
+        self.count(field(body, "usage"));
+        for (index, block) in (0..).zip(lenient::list(field(body, "content"))) {
+            self.begin(Some(index), block, out);
+            self.stop(Some(index), out);
+        }
+        self.reason = Some(lenient::text(field(body, "stop_reason")).into_owned());
+        self.end(out);
+    }
+}
+
+impl Block {
     /// Appends to a thinking block that must be sent back.
     fn grow(&mut self, key: &str, more: &str) {
-        let thought = self.block.as_mut().and_then(|block| block.thought.as_mut());
-        if let Some(thought) = thought.and_then(Value::as_object_mut) {
+        if let Some(thought) = self.thought.as_mut().and_then(Value::as_object_mut) {
             match thought.get_mut(key) {
                 // Stop collecting above the session's limit; it ends the response when it sees the block.
                 Some(Value::String(so_far)) if so_far.len() > MAX_ANSWER => {}
@@ -134,77 +249,51 @@ impl ResponseDecoder {
         }
     }
 
-    fn stop(&mut self, out: &mut Vec<ModelEvent>) {
-        if let Some(block) = &self.block {
-            self.text(block.input.as_deref().unwrap_or_default(), out);
+    /// What its host wants back.
+    fn payload(self) -> Option<Value> {
+        match self.thought {
+            Some(thought) => Some(json!({FIELDS: thought})),
+            None if self.fields.is_empty() => None,
+            None => Some(json!({FIELDS: self.fields})),
         }
-        if let Some(block) = self.block.take() {
-            let payload = block.thought.map(|thought| json!({FIELDS: {"anthropic": thought}}));
-            out.push(ModelEvent::Close { payload });
-        }
-    }
-
-    fn end(&mut self, out: &mut Vec<ModelEvent>) {
-        if std::mem::replace(&mut self.finished, true) {
-            return;
-        }
-        self.stop(out);
-        let reason = match self.reason.as_deref() {
-            Some("max_tokens" | "model_context_window_exceeded") => Finish::Limit("max_output_tokens".into()),
-            Some("refusal") => Finish::Limit("content_filter".into()),
-            _ => Finish::Done,
-        };
-        out.push(ModelEvent::Finish { reason, usage: self.usage });
-    }
-
-    /// Counts are running totals; this provider counts cached input separately.
-    fn count(&mut self, usage: &Value) {
-        let count = |key: &str| field(usage, key).as_u64();
-        if let Some(input) = count("input_tokens") {
-            let cached = count("cache_read_input_tokens").unwrap_or(0);
-            let written = count("cache_creation_input_tokens").unwrap_or(0);
-            self.usage.input_tokens = input.saturating_add(cached).saturating_add(written);
-            self.usage.cached_tokens = cached;
-        }
-        self.usage.output_tokens = count("output_tokens").unwrap_or(self.usage.output_tokens);
-        self.usage.total_tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-    }
-
-    /// The response of a host that does not stream.
-    fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) {
-        self.count(field(body, "usage"));
-        let blocks = field(body, "content").as_array().map(Vec::as_slice).unwrap_or_default();
-        for (index, block) in (0..).zip(blocks) {
-            self.begin(Some(index), block, out);
-        }
-        self.reason = field(body, "stop_reason").as_str().map(str::to_string);
     }
 }
 
 impl Decoder for ResponseDecoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
-        let mut out = Vec::new();
-        for frame in self.frames.push(bytes)? {
-            match frame {
-                Frame::Json(event) if !self.finished => self.event(&event, &mut out)?,
-                Frame::Json(_) | Frame::Done => {}
-            }
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if self.finished {
+            return Ok(());
         }
-        Ok(out)
+        let mut frames = std::mem::replace(&mut self.frames, Frames::new());
+        let pushed = frames.push(bytes, |frame| match frame {
+            Frame::Json(event) if !self.finished => self.event(&event, out),
+            Frame::Json(_) | Frame::Done => Ok(()),
+        });
+        self.frames = frames;
+        match pushed {
+            // The answer is whole: whatever is wrong with what follows it changes nothing.
+            Err(_) if self.is_whole() => self.end(out),
+            other => return other,
+        }
+        Ok(())
     }
 
     fn is_whole(&self) -> bool {
         self.reason.is_some() && !self.finished
     }
 
-    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
-        let mut out = Vec::new();
-        if let Some(body) = self.frames.finish()? {
-            self.whole(&body, &mut out);
+    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if !self.finished
+            && let Some(body) = self.frames.finish()?
+        {
+            if !body.get("content").is_some_and(Value::is_array) {
+                return Err(failure::no_answer(&body));
+            }
+            self.whole(&body, out);
         }
         if self.reason.is_some() {
-            self.end(&mut out);
+            self.end(out);
         }
-        if self.finished { Ok(out) } else { Err(failure::truncated()) }
+        if self.finished { Ok(()) } else { Err(failure::truncated()) }
     }
 }

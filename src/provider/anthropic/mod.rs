@@ -6,4 +6,4 @@ mod encode;
 mod tests;
 
 pub use decode::ResponseDecoder;
-pub use encode::{encode, refuses};
+pub use encode::{encode, refuses, unfit};

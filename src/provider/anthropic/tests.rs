@@ -6,9 +6,9 @@ use super::{ResponseDecoder, encode, refuses};
 use crate::provider::fixtures::{
     call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
-use crate::provider::transcript::{Line, Part};
+use crate::provider::projection::{Line, Part};
 use crate::provider::{Prompt, Sampling};
-use crate::session::{ModelEvent, PartKind, Usage};
+use crate::session::{ModelEvent, PartKind, Seq, Usage, plain_id};
 
 fn start() -> Value {
     let usage = json!({"input_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 1, "output_tokens": 1});
@@ -39,9 +39,12 @@ fn end() -> Value {
 fn a_files_data_is_never_an_address() {
     let source = |data: &str| {
         let part = json!({"type": "input_file", "file_data": data});
-        let context = [Line { part: Part::User, body: json!({"content": [part]}).to_string() }];
+        let context =
+            [Line { place: Seq(0), origin: None, part: Part::User, body: json!({"content": [part]}).to_string() }];
         let sampling = Sampling::default();
-        let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+        let body: Value =
+            serde_json::from_str(&encode(&host(), "anthropic https://host", &prompt(&context, &sampling)).body)
+                .unwrap();
         body["messages"][0]["content"][0]["source"].clone()
     };
     let pdf = json!({"type": "base64", "media_type": "application/pdf", "data": "AAAA"});
@@ -54,10 +57,13 @@ fn a_files_data_is_never_an_address() {
 fn arguments_that_would_take_too_much_memory_are_not_parsed() {
     let arguments = format!("{{\"a\":[{}]}}", vec!["{}"; crate::json::MAX_OBJECTS].join(","));
     let call = json!({"call_id": "a", "name": "look", "arguments": arguments});
-    let context = [Line { part: Part::Call, body: call.to_string() }];
+    let context = [Line { place: Seq(0), origin: None, part: Part::Call, body: call.to_string() }];
     let sampling = Sampling::default();
-    let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
-    assert_eq!(body["messages"][1]["content"][0]["input"], json!({}));
+    let body: Value =
+        serde_json::from_str(&encode(&host(), "anthropic https://host", &prompt(&context, &sampling)).body)
+            .unwrap();
+    let input = body["messages"][1]["content"][0]["input"].as_object().unwrap();
+    assert!(input.len() == 1 && input["malformed_arguments"].is_string());
 }
 
 #[test]
@@ -113,8 +119,7 @@ fn thoughts_text_and_calls_come_out_wherever_the_bytes_are_cut() {
         reason("tool_use"),
         end(),
     ];
-    let thought =
-        |thought: Value| ModelEvent::Close { payload: Some(json!({"provider_fields": {"anthropic": thought}})) };
+    let thought = |thought: Value| ModelEvent::Close { payload: Some(json!({"provider_fields": thought})) };
     let want = [
         ModelEvent::Reasoning,
         text(PartKind::Reasoning, "Hm."),
@@ -173,7 +178,7 @@ fn a_host_that_does_not_stream_is_understood() {
 #[test]
 fn in_the_request_roles_alternate_and_results_lead() {
     let (context, sampling) = (transcript(), Sampling::default());
-    let request = encode(&host(), &prompt(&context, &sampling));
+    let request = encode(&host(), "anthropic https://host", &prompt(&context, &sampling));
     assert_eq!(request.url, "https://host/v1/messages");
     assert!(request.headers.contains(&("x-api-key".into(), "key".into())));
     let body: Value = serde_json::from_str(&request.body).unwrap();
@@ -183,10 +188,11 @@ fn in_the_request_roles_alternate_and_results_lead() {
     let say = |text: &str| json!({"type": "text", "text": text});
     let want = json!([
         {"role": "user", "content": [say("go")]},
+        // Other hosts made the calls' ids.
         {"role": "assistant", "content": [
-            say("Looking."), tool_use("call-2e-1"), {"type": "thinking", "thinking": "hm", "signature": "sig"}, tool_use("call_2"),
+            say("Looking."), tool_use(&plain_id("call.1")), {"type": "thinking", "thinking": "hm", "signature": "sig"}, tool_use(&plain_id("call_2")),
         ]},
-        {"role": "user", "content": [result("call_2", "two"), result("call-2e-1", "one"), say("interrupted"), say("again")]},
+        {"role": "user", "content": [result(&plain_id("call_2"), "two"), result(&plain_id("call.1"), "one"), say("interrupted"), say("again")]},
     ]);
     assert_eq!(body["messages"], want);
 }
@@ -198,7 +204,7 @@ fn settings_are_mapped_or_refused() {
         let sampling = serde_json::from_value(sampling).unwrap();
         let look = vec![tool("look")];
         let prompt = Prompt { model, tools: &look, ..prompt(&context, &sampling) };
-        serde_json::from_str(&encode(&host(), &prompt).body).unwrap()
+        serde_json::from_str(&encode(&host(), "anthropic https://host", &prompt).body).unwrap()
     };
     let body = ask("claude-opus-4-6", json!({"reasoning_effort": "high", "max_output_tokens": 100}));
     assert_eq!(
@@ -233,7 +239,7 @@ fn settings_are_mapped_or_refused() {
 
 #[test]
 fn images_errors_and_silence_are_said_in_its_words() {
-    let line = |part, body: Value| Line { part, body: body.to_string() };
+    let line = |part, body: Value| Line { place: Seq(0), origin: None, part, body: body.to_string() };
     let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AAAA"});
     let context = [
         line(Part::Assistant, json!({"content": [{"type": "output_text", "text": "Hello."}]})),
@@ -245,12 +251,14 @@ fn images_errors_and_silence_are_said_in_its_words() {
         ),
     ];
     let sampling = Sampling::default();
-    let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+    let body: Value =
+        serde_json::from_str(&encode(&host(), "anthropic https://host", &prompt(&context, &sampling)).body)
+            .unwrap();
     let messages = body["messages"].as_array().unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"], "the user is first, and says something");
     let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
-    let want = json!({"type": "tool_result", "tool_use_id": "a", "is_error": true,
-        "content": [{"type": "text", "text": "see"}, {"type": "image", "source": source}]});
+    let want = json!({"type": "tool_result", "tool_use_id": plain_id("a"),
+        "content": [{"type": "text", "text": "see"}, {"type": "image", "source": source}], "is_error": true});
     assert_eq!(messages[4]["content"], json!([want]));
 }

@@ -18,7 +18,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::json::field;
-use crate::provider::dialect::FIELDS;
+use crate::provider::lenient;
+use crate::provider::projection::FIELDS;
 use crate::session::{ModelEvent, PartKind};
 
 /// The least that a call counts, in bytes.
@@ -59,17 +60,15 @@ impl Calls {
     pub(super) fn add(&mut self, list: &[Value]) {
         self.before = self.list.len();
         for (position, value) in list.iter().enumerate() {
-            let text = |value, key| field(value, key).as_str().unwrap_or_default();
-            let function = value.get("function").unwrap_or(value);
-            let object =
-                field(function, "arguments").as_object().map(|_| field(function, "arguments").to_string());
-            let delta = Delta {
-                index: field(value, "index").as_u64(),
-                id: text(value, "id"),
-                name: text(function, "name"),
-                arguments: object.as_deref().unwrap_or_else(|| text(function, "arguments")),
-                position,
+            let function = value.get("function").filter(|function| function.is_object()).unwrap_or(value);
+            let (id, name) = (lenient::text(field(value, "id")), lenient::text(field(function, "name")));
+            let arguments = match field(function, "arguments") {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                json => json.to_string(),
             };
+            let index = lenient::count(field(value, "index"));
+            let delta = Delta { index, id: &id, name: &name, arguments: &arguments, position };
             self.add_delta(&delta, value);
         }
     }
@@ -79,10 +78,18 @@ impl Calls {
         self.size
     }
 
-    /// Drains the calls as events.
-    pub(super) fn take(&mut self, out: &mut Vec<ModelEvent>) {
+    /// Drains the calls as events. `message` has fields of the message around them, and goes with the first.
+    pub(super) fn take(&mut self, message: Map<String, Value>, out: &mut Vec<ModelEvent>) {
+        let mut message = Some(message).filter(|fields| !fields.is_empty());
         for call in std::mem::take(self).list {
-            let payload = if call.fields.is_empty() { None } else { Some(json!({FIELDS: {"chat": call.fields}})) };
+            let mut fields = Map::new();
+            if !call.fields.is_empty() {
+                fields.insert("call".into(), call.fields.into());
+            }
+            if let Some(message) = message.take() {
+                fields.insert("message".into(), message.into());
+            }
+            let payload = if fields.is_empty() { None } else { Some(json!({FIELDS: fields})) };
             out.push(ModelEvent::Call { provider_id: call.id, name: call.name });
             out.push(ModelEvent::Text { kind: PartKind::Arguments, fresh: false, text: call.arguments.text });
             out.push(ModelEvent::Close { payload });

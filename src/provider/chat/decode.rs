@@ -1,20 +1,36 @@
 //! The response: a stream of chunks, or one JSON object from a host that does not stream.
 //!
 //! Text is passed on as it arrives. Calls are emitted when the response is complete: hosts number them wrongly, name
-//! them late and repeat their ids, so what belongs together is certain only then (`calls`).
+//! them late and repeat their ids, so what belongs together is certain only then (`calls`). Thoughts that follow the text
+//! are emitted then, too: some hosts change between the two with every word.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::calls::Calls;
 use crate::json::field;
 use crate::provider::dialect::Decoder;
-use crate::provider::failure;
+use crate::provider::projection::FIELDS;
 use crate::provider::stream::{Frame, Frames};
+use crate::provider::{failure, lenient};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
+
+/// The key of a thought that its host wants back, and its name in the payload of a reasoning item.
+pub(super) const THOUGHT: &str = "reasoning_content";
+/// The key of thoughts in parts that their host wants back.
+pub(super) const DETAILS: &str = "reasoning_details";
 
 pub struct ResponseDecoder {
     frames: Frames,
     open: Option<PartKind>,
+    /// A text has begun: what is thought from now on waits for the end.
+    spoken: bool,
+    /// Thoughts that wait.
+    late: String,
+    /// Whether thoughts came under the key `THOUGHT`.
+    wants_thoughts: bool,
+    details: Vec<Value>,
+    /// The size of the details, in bytes.
+    details_size: usize,
     calls: Calls,
     reason: Option<String>,
     usage: Usage,
@@ -27,6 +43,11 @@ impl ResponseDecoder {
         Self {
             frames: Frames::new(),
             open: None,
+            spoken: false,
+            late: String::new(),
+            wants_thoughts: false,
+            details: Vec::new(),
+            details_size: 0,
             calls: Calls::default(),
             reason: None,
             usage: Usage::default(),
@@ -34,58 +55,139 @@ impl ResponseDecoder {
         }
     }
 
+    fn frame(&mut self, frame: Frame, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        match frame {
+            Frame::Json(chunk) if !self.finished => self.chunk(&chunk, out),
+            Frame::Json(_) => Ok(()),
+            Frame::Done => {
+                self.end(out);
+                Ok(())
+            }
+        }
+    }
+
     fn chunk(&mut self, chunk: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(failure::in_band(chunk));
-        }
-        if let Some(usage) = chunk.get("usage").filter(|usage| !usage.is_null()) {
-            self.usage = usage_of(usage);
-        }
+        let choices = lenient::list(field(chunk, "choices"));
+        let choice =
+            choices.iter().find(|choice| matches!(lenient::count(field(choice, "index")), None | Some(0)));
         let bare = chunk.get("response").is_some() || chunk.get("tool_calls").is_some();
-        let (choice, delta) = match field(chunk, "choices").get(0) {
+        let (choice, delta) = match choice {
             // Without streaming, `message` takes the place of `delta`.
             Some(choice) => {
-                (choice, choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null))
+                let parts = [field(choice, "delta"), field(choice, "message"), choice];
+                (choice, parts.into_iter().find(|part| part.is_object()).unwrap_or(choice))
             }
             // Older models of Workers AI have no envelope.
             None if bare => (chunk, chunk),
-            None => return Ok(()),
+            None => (&Value::Null, &Value::Null),
         };
-        let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
-        let thought =
-            if text("reasoning_content").is_empty() { text("reasoning") } else { text("reasoning_content") };
-        self.text(PartKind::Reasoning, thought, out);
-        self.text(PartKind::Text, text("content"), out);
-        self.text(PartKind::Text, text("response"), out);
-        self.text(PartKind::Refusal, text("refusal"), out);
-        self.calls.add(field(delta, "tool_calls").as_array().map(Vec::as_slice).unwrap_or_default());
+        self.content(delta, out);
+        let reason = lenient::text(field(choice, "finish_reason"));
+        if lenient::is_given(field(choice, "error")) {
+            return Err(failure::in_band(choice));
+        }
+        if failure::is_error(chunk) || (choice.is_null() && is_flat_error(chunk)) {
+            return Err(failure::in_band(chunk));
+        }
+        if FAILURES.iter().any(|failed| reason.eq_ignore_ascii_case(failed)) {
+            let native = lenient::text(field(choice, "native_finish_reason"));
+            return Err(failure::stopped(if native.is_empty() { &reason } else { &native }));
+        }
+        self.count(field(chunk, "usage"));
+        self.count(field(choice, "usage"));
+        self.count(field(field(chunk, "x_groq"), "usage"));
+        if !reason.is_empty() {
+            self.reason = Some(reason.into_owned());
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, delta: &Value, out: &mut Vec<ModelEvent>) {
+        let thought = lenient::text(field(delta, THOUGHT));
+        self.wants_thoughts |= !thought.is_empty();
+        let thought = if thought.is_empty() { lenient::text(field(delta, "reasoning")) } else { thought };
+        self.text(PartKind::Reasoning, &thought, out);
+        match field(delta, "content") {
+            Value::Array(parts) => parts.iter().for_each(|part| self.part(part, out)),
+            content => self.text(PartKind::Text, &lenient::text(content), out),
+        }
+        self.text(PartKind::Text, &lenient::text(field(delta, "response")), out);
+        self.text(PartKind::Refusal, &lenient::text(field(delta, "refusal")), out);
+        lenient::list(field(delta, DETAILS)).iter().for_each(|detail| self.detail(detail));
+        self.calls.add(lenient::list(field(delta, "tool_calls")));
+        if let function @ Value::Object(_) = field(delta, "function_call") {
+            self.calls.add(&[json!({"index": 0, "function": function})]);
+        }
         if self.calls.size() > MAX_ANSWER {
             // Above the session's limit: emit the calls now, so that it ends the response.
             self.close(out);
-            self.calls.take(out);
+            self.calls.take(Map::new(), out);
         }
-        if let Some(reason) = field(choice, "finish_reason").as_str() {
-            self.reason = Some(reason.to_string());
+    }
+
+    /// A part of content in parts: text, or a thought.
+    fn part(&mut self, part: &Value, out: &mut Vec<ModelEvent>) {
+        match field(part, "type").as_str() {
+            Some("thinking" | "reasoning") => {
+                let thought = [field(part, "thinking"), field(part, "reasoning"), field(part, "text")];
+                let thought = thought.into_iter().find(|thought| lenient::is_given(thought));
+                self.text(PartKind::Reasoning, &lenient::text(thought.unwrap_or(&Value::Null)), out);
+            }
+            _ => self.text(PartKind::Text, &lenient::text(part), out),
         }
-        Ok(())
     }
 
     fn text(&mut self, kind: PartKind, text: &str, out: &mut Vec<ModelEvent>) {
         if text.is_empty() {
             return;
         }
-        let thinks = |kind| kind == PartKind::Reasoning;
-        if self.open.is_none_or(|open| thinks(open) != thinks(kind)) {
-            self.close(out);
-            out.push(if thinks(kind) { ModelEvent::Reasoning } else { ModelEvent::Message });
+        let thinks = kind == PartKind::Reasoning;
+        if thinks && self.spoken {
+            // Above the session's limit there is more than enough to end the response.
+            if self.late.len() <= MAX_ANSWER {
+                self.late.push_str(text);
+            }
+            return;
         }
+        if self.open.is_none_or(|open| (open == PartKind::Reasoning) != thinks) {
+            self.close(out);
+            out.push(if thinks { ModelEvent::Reasoning } else { ModelEvent::Message });
+        }
+        self.spoken |= !thinks;
         self.open = Some(kind);
         out.push(ModelEvent::Text { kind, fresh: false, text: text.to_string() });
     }
 
     fn close(&mut self, out: &mut Vec<ModelEvent>) {
-        if self.open.take().is_some() {
-            out.push(ModelEvent::Close { payload: None });
+        if let Some(kind) = self.open.take() {
+            let thought = kind == PartKind::Reasoning && self.wants_thoughts;
+            out.push(ModelEvent::Close { payload: thought.then(|| json!({FIELDS: {THOUGHT: true}})) });
+        }
+    }
+
+    /// Details come whole, or in deltas: then they have the same type and index, and their texts are pieces.
+    fn detail(&mut self, detail: &Value) {
+        self.details_size = self.details_size.saturating_add(detail.to_string().len());
+        if self.details_size > MAX_ANSWER {
+            return;
+        }
+        let same = |last: &&mut Value| {
+            ["type", "index"].iter().all(|key| field(last, key) == field(detail, key))
+                && last.get("index").is_some()
+        };
+        match self.details.last_mut().filter(same).and_then(Value::as_object_mut) {
+            Some(last) => {
+                for (key, value) in detail.as_object().into_iter().flatten() {
+                    match (last.get_mut(key), value) {
+                        (Some(Value::String(text)), Value::String(more)) if PIECES.contains(&key.as_str()) => {
+                            text.push_str(more);
+                        }
+                        (_, Value::Null) => {}
+                        _ => drop(last.insert(key.clone(), value.clone())),
+                    }
+                }
+            }
+            None => self.details.push(detail.clone()),
         }
     }
 
@@ -94,58 +196,123 @@ impl ResponseDecoder {
             return;
         }
         self.close(out);
-        self.calls.take(out);
-        let reason = match self.reason.as_deref() {
-            Some("length") => Finish::Limit("max_output_tokens".into()),
-            Some("content_filter") => Finish::Limit("content_filter".into()),
+        let late = std::mem::take(&mut self.late);
+        self.spoken = false;
+        self.text(PartKind::Reasoning, &late, out);
+        self.close(out);
+        let mut message = Map::new();
+        if !self.details.is_empty() {
+            message.insert(DETAILS.into(), std::mem::take(&mut self.details).into());
+        }
+        self.calls.take(message, out);
+        let is = |names: &[&str]| {
+            self.reason.as_deref().is_some_and(|reason| names.iter().any(|name| reason.eq_ignore_ascii_case(name)))
+        };
+        let reason = match (is(&LIMITS), is(&FILTERS)) {
+            (true, _) => Finish::Limit("max_output_tokens".into()),
+            (_, true) => Finish::Limit("content_filter".into()),
             _ => Finish::Done,
         };
         out.push(ModelEvent::Finish { reason, usage: self.usage });
     }
+
+    /// Counts are running totals, and come in any of several chunks.
+    fn count(&mut self, usage: &Value) {
+        let count = |value: &Value| lenient::count(value).unwrap_or(0);
+        let input = count(field(usage, "prompt_tokens")).max(count(field(usage, "input_tokens")));
+        let output = count(field(usage, "completion_tokens")).max(count(field(usage, "output_tokens")));
+        let cached = count(field(field(usage, "prompt_tokens_details"), "cached_tokens"))
+            .max(count(field(usage, "prompt_cache_hit_tokens")));
+        let thought = count(field(field(usage, "completion_tokens_details"), "reasoning_tokens"));
+        let had = self.usage;
+        self.usage = Usage {
+            input_tokens: had.input_tokens.max(input),
+            output_tokens: had.output_tokens.max(output),
+            total_tokens: had
+                .total_tokens
+                .max(count(field(usage, "total_tokens")))
+                .max(input.saturating_add(output)),
+            cached_tokens: had.cached_tokens.max(cached),
+            reasoning_tokens: had.reasoning_tokens.max(thought),
+        };
+    }
+}
+
+/// The keys of a detail whose texts come in pieces.
+const PIECES: [&str; 4] = ["text", "summary", "data", "signature"];
+/// Reasons to stop that mean a failure.
+const FAILURES: [&str; 8] = [
+    "error",
+    "insufficient_system_resource",
+    "network_error",
+    "malformed_function_call",
+    "malformed_response",
+    "unexpected_tool_call",
+    "abort",
+    "timeout",
+];
+/// Reasons to stop that mean the limit of output.
+const LIMITS: [&str; 6] =
+    ["length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length", "token_limit"];
+/// Reasons to stop that mean a filter.
+const FILTERS: [&str; 11] = [
+    "content_filter",
+    "content_filtered",
+    "sensitive",
+    "safety",
+    "recitation",
+    "prohibited_content",
+    "blocklist",
+    "spii",
+    "image_safety",
+    "refusal",
+    "guardrail_intervened",
+];
+
+/// Whether a chunk without choices says only that something went wrong.
+fn is_flat_error(chunk: &Value) -> bool {
+    let says = ["message", "detail", "msg"].iter().any(|key| lenient::is_given(field(chunk, key)));
+    says && chunk.get("choices").is_none() && chunk.get("usage").is_none()
 }
 
 impl Decoder for ResponseDecoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
-        let mut out = Vec::new();
-        for frame in self.frames.push(bytes)? {
-            match frame {
-                Frame::Json(chunk) if !self.finished => self.chunk(&chunk, &mut out)?,
-                Frame::Json(_) => {}
-                Frame::Done => self.end(&mut out),
-            }
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if self.finished {
+            return Ok(());
         }
-        Ok(out)
+        let mut frames = std::mem::replace(&mut self.frames, Frames::new());
+        let pushed = frames.push(bytes, |frame| self.frame(frame, out));
+        self.frames = frames;
+        match pushed {
+            // The answer is whole: whatever is wrong with what follows it changes nothing.
+            Err(_) if self.is_whole() => self.end(out),
+            other => return other,
+        }
+        Ok(())
     }
 
     fn is_whole(&self) -> bool {
         self.reason.is_some() && !self.finished
     }
 
-    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
-        let mut out = Vec::new();
-        if let Some(body) = self.frames.finish()? {
+    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if !self.finished
+            && let Some(body) = self.frames.finish()?
+        {
             // Workers AI wraps responses that do not stream.
             let body = body.get("result").filter(|result| result.is_object()).unwrap_or(&body);
-            self.chunk(body, &mut out)?;
-            if body.get("response").is_some() {
-                self.end(&mut out);
+            if lenient::list(field(body, "choices")).is_empty()
+                && body.get("response").is_none()
+                && body.get("tool_calls").is_none()
+            {
+                return Err(failure::no_answer(body));
             }
+            self.chunk(body, out)?;
+            self.end(out);
         }
         if self.reason.is_some() {
-            self.end(&mut out);
+            self.end(out);
         }
-        if self.finished { Ok(out) } else { Err(failure::truncated()) }
-    }
-}
-
-fn usage_of(usage: &Value) -> Usage {
-    let count = |value: &Value| value.as_u64().unwrap_or(0);
-    let (input, output) = (count(field(usage, "prompt_tokens")), count(field(usage, "completion_tokens")));
-    Usage {
-        input_tokens: input,
-        output_tokens: output,
-        total_tokens: count(field(usage, "total_tokens")).max(input.saturating_add(output)),
-        cached_tokens: count(field(field(usage, "prompt_tokens_details"), "cached_tokens")),
-        reasoning_tokens: count(field(field(usage, "completion_tokens_details"), "reasoning_tokens")),
+        if self.finished { Ok(()) } else { Err(failure::truncated()) }
     }
 }

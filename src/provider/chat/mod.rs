@@ -7,4 +7,4 @@ mod encode;
 mod tests;
 
 pub use decode::ResponseDecoder;
-pub use encode::{encode, messages, response_format, tools};
+pub use encode::{encode, messages, response_format, tools, unfit};

@@ -6,9 +6,9 @@ use super::{ResponseDecoder, encode};
 use crate::provider::fixtures::{
     call, close, cut_anywhere, decode, done, frames, host, limit, prompt, text, tool, transcript,
 };
-use crate::provider::transcript::{Line, Part};
+use crate::provider::projection::{Line, Part};
 use crate::provider::{Decoder, Prompt, Sampling};
-use crate::session::{MAX_ANSWER, ModelEvent, PartKind, Usage};
+use crate::session::{MAX_ANSWER, ModelEvent, PartKind, Seq, Usage, plain_id};
 
 fn chunk(delta: Value) -> Value {
     json!({"id": "c", "choices": [{"index": 0, "delta": delta}]})
@@ -61,11 +61,12 @@ fn thoughts_text_and_calls_come_out_wherever_the_bytes_are_cut() {
         end("tool_calls"),
         json!({"choices": [], "usage": usage}),
     ];
-    let fields = json!({"provider_fields": {"chat": {"extra_content": {"sig": "AbC"}}}});
+    let fields = json!({"provider_fields": {"call": {"extra_content": {"sig": "AbC"}}}});
+    let wanted = json!({"provider_fields": {"reasoning_content": true}});
     let want = [
         ModelEvent::Reasoning,
         text(PartKind::Reasoning, "Hm."),
-        close(),
+        ModelEvent::Close { payload: Some(wanted) },
         ModelEvent::Message,
         text(PartKind::Text, "北京"),
         text(PartKind::Text, " ok"),
@@ -221,12 +222,12 @@ fn other_arguments_after_whole_ones_are_another_call() {
 fn calls_that_never_end_are_passed_on_before_they_fill_the_memory() {
     let mut decoder = ResponseDecoder::new();
     let text = format!("[\"{}\",", "x".repeat(MAX_ANSWER / 4));
-    let mut passed = 0;
+    let mut passed = Vec::new();
     for _ in 0..5 {
         let bytes = frames(&[piece(json!({"index": 0, "id": "a"}), Some("look"), &text)]);
-        passed += decoder.push(&bytes).unwrap().len();
+        decoder.push(&bytes, &mut passed).unwrap();
     }
-    assert!(passed > 0);
+    assert!(!passed.is_empty());
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn a_host_that_does_not_stream_is_understood() {
 #[test]
 fn the_request_keeps_calls_and_outputs_together() {
     let (context, sampling) = (transcript(), Sampling { max_output_tokens: Some(7), ..Sampling::default() });
-    let request = encode(&host(), &prompt(&context, &sampling));
+    let request = encode(&host(), "chat https://host", &prompt(&context, &sampling));
     assert_eq!(request.url, "https://host/v1/chat/completions");
     assert!(request.headers.contains(&("authorization".into(), "Bearer key".into())));
     let body: Value = serde_json::from_str(&request.body).unwrap();
@@ -283,12 +284,12 @@ fn the_request_keeps_calls_and_outputs_together() {
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": "Looking.", "tool_calls": [
             {"id": "call.1", "type": "function", "function": function, "extra_content": {"sig": "AbC"}},
-            {"id": "call_2", "type": "function", "function": function},
+            {"id": plain_id("call_2"), "type": "function", "function": function},
         ]},
-        {"role": "tool", "tool_call_id": "call_2", "content": "two"},
+        {"role": "tool", "tool_call_id": plain_id("call_2"), "content": "two"},
         {"role": "tool", "tool_call_id": "call.1", "content": "one"},
-        {"role": "user", "content": "interrupted"},
-        {"role": "user", "content": "again"},
+        {"role": "assistant", "content": "(no answer)"},
+        {"role": "user", "content": "interrupted\n\nagain"},
     ]);
     assert_eq!(body["messages"], want);
 }
@@ -301,17 +302,18 @@ fn settings_are_said_in_its_words() {
         "response_format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}));
     let (sampling, look) = (sampling.unwrap(), vec![tool("look")]);
     let prompt = Prompt { tools: &look, ..prompt(&context, &sampling) };
-    let body: Value = serde_json::from_str(&encode(&host(), &prompt).body).unwrap();
+    let body: Value = serde_json::from_str(&encode(&host(), "chat https://host", &prompt).body).unwrap();
     assert_eq!(body["tool_choice"], json!({"type": "function", "function": {"name": "look"}}));
     let schema = json!({"name": "n", "schema": {"type": "object"}, "strict": false});
     assert_eq!(body["response_format"], json!({"type": "json_schema", "json_schema": schema}));
     assert_eq!((&body["parallel_tool_calls"], &body["reasoning_effort"]), (&json!(false), &json!("low")));
-    assert_eq!(body["tools"], json!([{"type": "function", "function": {"name": "look"}}]));
+    let empty = json!({"type": "object", "properties": {}});
+    assert_eq!(body["tools"], json!([{"type": "function", "function": {"name": "look", "parameters": empty}}]));
 }
 
 #[test]
 fn images_in_outputs_follow_all_outputs() {
-    let line = |part, body: Value| Line { part, body: body.to_string() };
+    let line = |part, body: Value| Line { place: Seq(0), origin: None, part, body: body.to_string() };
     let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AAAA"});
     let context = [
         line(Part::User, json!({"content": [{"type": "input_text", "text": "go"}]})),
@@ -322,12 +324,14 @@ fn images_in_outputs_follow_all_outputs() {
         line(Part::User, json!({"content": [{"type": "input_text", "text": "steered"}]})),
     ];
     let sampling = Sampling::default();
-    let body: Value = serde_json::from_str(&encode(&host(), &prompt(&context, &sampling)).body).unwrap();
+    let body: Value =
+        serde_json::from_str(&encode(&host(), "chat https://host", &prompt(&context, &sampling)).body).unwrap();
     let want = json!([
-        {"role": "tool", "tool_call_id": "a", "content": "see [attachment 1: in the next message]"},
-        {"role": "tool", "tool_call_id": "b", "content": "none"},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
-        {"role": "user", "content": "steered"},
+        {"role": "tool", "tool_call_id": plain_id("a"), "content": "see [attachment 1: in the next message of the user]"},
+        {"role": "tool", "tool_call_id": plain_id("b"), "content": "none"},
+        {"role": "assistant", "content": "(no answer)"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+            {"type": "text", "text": "steered"}]},
     ]);
     assert_eq!(body["messages"].as_array().unwrap()[3..], want.as_array().unwrap()[..]);
 }

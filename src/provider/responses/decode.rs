@@ -1,41 +1,42 @@
 //! The response: a stream of events, or one JSON object from a host that does not stream.
 //!
-//! Items are emitted one after the other, however the provider interleaves them; text without deltas is emitted as
-//! deltas; repetitions (a delta, the whole text, the item, the response) are emitted once.
+//! An item is found by its `output_index` or its id. The session takes items one after the other, so the events of an item
+//! that is not the first open one are applied to it, and passed on once those before it are finished. Text without
+//! deltas is passed on as deltas; repetitions (a delta, the whole text, the item, the response) count once. Where they
+//! differ, the finished item has the last word.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::json;
+use super::items::{Item, ItemKind, has_text, is_sealed};
+use crate::json::{self, field};
 use crate::provider::dialect::Decoder;
-use crate::provider::failure;
 use crate::provider::stream::{Frame, Frames};
+use crate::provider::{failure, lenient};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
-/// The limit of buffered events of other items while one is open, in bytes of memory.
+/// The limit of what waits for other items, in bytes of memory.
 const HELD: usize = 16 * 1024 * 1024;
 
 pub struct ResponseDecoder {
     frames: Frames,
-    item: Option<OpenItem>,
-    /// Events of other items, buffered until the open one is finished.
-    held: Vec<Value>,
-    /// The memory they take, in bytes.
-    held_size: usize,
-    /// `output_index` and id of every call so far: a host may announce or finish one again.
-    calls: Vec<(Option<u64>, String)>,
-    /// Output items started so far, ignored ones included.
-    items: usize,
+    /// Items in the order they started. Only the first unfinished one is passed on as it grows.
+    items: Vec<Item>,
+    /// How many of them are passed on whole.
+    passed: usize,
+    /// How many of those are items of the session.
+    numbered: u64,
+    /// The size of what waits, in bytes.
+    held: usize,
+    usage: Usage,
     finished: bool,
 }
 
-struct OpenItem {
-    /// `output_index`; `None` if text arrived before its item was announced.
-    index: Option<u64>,
-    /// Text emitted so far, per part.
-    parts: Vec<(PartKind, String)>,
-    /// How many of them are summaries.
-    summaries: usize,
-    ignored: bool,
+/// Which of the items so far another one is.
+enum Streamed {
+    At(usize),
+    /// A call that was counted before.
+    Again,
+    New,
 }
 
 impl ResponseDecoder {
@@ -43,221 +44,317 @@ impl ResponseDecoder {
     pub fn new() -> Self {
         Self {
             frames: Frames::new(),
-            item: None,
-            held: Vec::new(),
-            held_size: 0,
-            calls: Vec::new(),
-            items: 0,
+            items: Vec::new(),
+            passed: 0,
+            numbered: 0,
+            held: 0,
+            usage: Usage::default(),
             finished: false,
         }
     }
 
-    fn event(&mut self, event: Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if self.finished {
-            return Ok(());
-        }
-        let kind = text(&event, "type");
+    fn event(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let kind = field(event, "type").as_str().unwrap_or_default();
         match kind {
-            "response.completed" | "response.incomplete" | "response.done" => return self.complete(&event, out),
-            "response.failed" => return Err(failure::in_band(event.get("response").unwrap_or(&event))),
-            "error" => return Err(failure::in_band(&event)),
-            _ if kind.is_empty() && event.get("error").is_some_and(|error| !error.is_null()) => {
-                return Err(failure::in_band(&event));
+            "response.completed" | "response.incomplete" | "response.done" => return self.complete(event, out),
+            "response.failed" => {
+                return Err(failure::in_band(event.get("response").unwrap_or(event)));
             }
+            "error" => return Err(failure::in_band(event)),
+            _ if kind.is_empty() && failure::is_error(event) => return Err(failure::in_band(event)),
             _ => {}
         }
-        let index = event.get("output_index").and_then(Value::as_u64);
-        let open = self.item.as_ref().and_then(|item| item.index);
-        if let (Some(index), Some(open)) = (index, open)
-            && index != open
-        {
-            self.held_size += json::footprint(&event);
-            self.held.push(event);
-            return if self.held_size > HELD { Err(failure::too_much(HELD)) } else { Ok(()) };
-        }
-        self.item_event(&event, index, out);
-        Ok(())
-    }
-
-    fn item_event(&mut self, event: &Value, index: Option<u64>, out: &mut Vec<ModelEvent>) {
-        let item = event.get("item").unwrap_or(&Value::Null);
-        let delta = text(event, "delta");
-        match text(event, "type") {
-            "response.output_item.added" => self.begin(item, index, out),
+        self.count(field(field(event, "response"), "usage"));
+        let text = |key: &str| lenient::text(field(event, key));
+        let delta = text("delta");
+        match kind {
+            "response.output_item.added" => drop(self.announced(event)),
             "response.output_item.done" => {
-                if self.item.as_ref().is_none_or(|open| open.index != index) {
-                    self.begin(item, index, out);
-                }
-                self.end(item, out);
-                self.release(out);
+                let at = self.announced(event);
+                self.finish_item(at, field(event, "item"));
             }
-            "response.output_text.delta" => {
-                if self.item.is_none() {
-                    self.begin(&serde_json::json!({"type": "message"}), None, out);
-                }
-                self.delta(event, PartKind::Text, delta, out);
-            }
-            "response.output_text.done" => self.rest(event, PartKind::Text, text(event, "text"), out),
-            "response.refusal.delta" => self.delta(event, PartKind::Refusal, delta, out),
-            "response.refusal.done" => self.rest(event, PartKind::Refusal, text(event, "refusal"), out),
-            "response.function_call_arguments.delta" => self.delta(event, PartKind::Arguments, delta, out),
+            "response.output_text.delta" => self.delta(event, PartKind::Text, &delta),
+            "response.output_text.done" => self.whole(event, PartKind::Text, &text("text")),
+            "response.refusal.delta" => self.delta(event, PartKind::Refusal, &delta),
+            "response.refusal.done" => self.whole(event, PartKind::Refusal, &text("refusal")),
+            "response.function_call_arguments.delta" => self.delta(event, PartKind::Arguments, &delta),
             "response.function_call_arguments.done" => {
-                self.rest(event, PartKind::Arguments, text(event, "arguments"), out);
+                self.whole(event, PartKind::Arguments, &arguments(field(event, "arguments")));
             }
-            "response.reasoning_summary_text.delta" => self.delta(event, PartKind::Summary, delta, out),
-            "response.reasoning_summary_text.done" => {
-                self.rest(event, PartKind::Summary, text(event, "text"), out)
-            }
-            "response.reasoning_text.delta" => self.delta(event, PartKind::Reasoning, delta, out),
-            "response.reasoning_text.done" => self.rest(event, PartKind::Reasoning, text(event, "text"), out),
+            "response.reasoning_summary_text.delta" => self.delta(event, PartKind::Summary, &delta),
+            "response.reasoning_summary_text.done" => self.whole(event, PartKind::Summary, &text("text")),
+            "response.reasoning_text.delta" => self.delta(event, PartKind::Reasoning, &delta),
+            "response.reasoning_text.done" => self.whole(event, PartKind::Reasoning, &text("text")),
             _ => {}
         }
+        self.pass_on(out);
+        if self.held > HELD { Err(failure::too_much(HELD)) } else { Ok(()) }
     }
 
-    fn begin(&mut self, item: &Value, index: Option<u64>, out: &mut Vec<ModelEvent>) {
-        if let Some(open) = &mut self.item
-            && open.index.is_none()
-            && text(item, "type") == "message"
-        {
-            open.index = index; // the announcement of an item whose text came first
-            return;
-        }
-        if text(item, "type") == "function_call" {
-            let call = (index, text(item, "call_id").to_string());
-            let again = !call.1.is_empty() && self.calls.contains(&call);
-            if again && self.item.as_ref().is_some_and(|open| open.index == index) {
-                return; // it is being written
+    /// The item that an event announces or finishes: a known one, or a new one.
+    fn announced(&mut self, event: &Value) -> usize {
+        let item = field(event, "item");
+        let index = lenient::count(field(event, "output_index"));
+        match self.find(index, item) {
+            Some(at) => {
+                if let Some(known) = self.items.get_mut(at) {
+                    known.index = known.index.or(index);
+                }
+                at
             }
-            if again {
-                self.item = Some(OpenItem { index, parts: Vec::new(), summaries: 0, ignored: true });
-                return;
-            }
-            self.calls.push(call);
+            None => self.begin(index, item),
         }
-        let begun = match text(item, "type") {
-            "message" => Some(ModelEvent::Message),
-            "reasoning" => Some(ModelEvent::Reasoning),
-            "function_call" => Some(ModelEvent::Call {
-                provider_id: text(item, "call_id").to_string(),
-                name: text(item, "name").to_string(),
-            }),
-            _ => None,
+    }
+
+    /// The place of a known item. A host may number items wrongly, or not at all, but the same index with another id is
+    /// another item, and so is a finished one without a number.
+    fn find(&self, index: Option<u64>, item: &Value) -> Option<usize> {
+        let (id, call_id) = (lenient::text(field(item, "id")), lenient::text(field(item, "call_id")));
+        let kind = ItemKind::of(item);
+        let differs = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
+        let same = |known: &&Item| known.kind == kind && !differs(&known.call_id, &call_id);
+        let at = |found: &dyn Fn(&Item) -> bool| self.items.iter().rposition(|known| same(&known) && found(known));
+        let numbered = |known: &Item| known.index.is_none() || index.is_none() || known.index == index;
+        let by_call = |known: &Item| !call_id.is_empty() && known.call_id == call_id && numbered(known);
+        let by_index =
+            |known: &Item| index.is_some() && known.index == index && (!differs(&known.id, &id) || !known.done);
+        let by_id = |known: &Item| !id.is_empty() && known.id == id && numbered(known);
+        // What is not numbered is the last one of its kind that is not finished.
+        let open = |known: &Item| (index.is_none() || known.index.is_none()) && !known.done;
+        at(&by_call).or_else(|| at(&by_index)).or_else(|| at(&by_id)).or_else(|| at(&open))
+    }
+
+    fn begin(&mut self, index: Option<u64>, item: &Value) -> usize {
+        let kind = ItemKind::of(item);
+        let text = |key: &str| lenient::text(field(item, key)).into_owned();
+        let opening = match kind {
+            ItemKind::Message => Some(ModelEvent::Message),
+            ItemKind::Reasoning => Some(ModelEvent::Reasoning),
+            ItemKind::Call => Some(ModelEvent::Call { provider_id: text("call_id"), name: text("name") }),
+            ItemKind::Other => None,
         };
-        self.items += 1;
-        self.item = Some(OpenItem { index, parts: Vec::new(), summaries: 0, ignored: begun.is_none() });
-        out.extend(begun);
+        self.items.push(Item {
+            index,
+            id: text("id"),
+            call_id: text("call_id"),
+            kind,
+            opening,
+            parts: Vec::new(),
+            waiting: Vec::new(),
+            payload: None,
+            incomplete: None,
+            done: false,
+        });
+        self.items.len() - 1
     }
 
-    /// Emits what is left of a finished item, and finishes it.
-    fn end(&mut self, item: &Value, out: &mut Vec<ModelEvent>) {
-        let list = |key: &str| item.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let mut payload = None;
-        match text(item, "type") {
-            "message" => {
-                for (n, part) in list("content").iter().enumerate() {
-                    match text(part, "type") {
-                        "refusal" => self.rest_of(n, PartKind::Refusal, text(part, "refusal"), out),
-                        _ => self.rest_of(n, PartKind::Text, text(part, "text"), out),
+    /// The item that a text belongs to: by its index or id, or the last of a kind that has such texts.
+    fn owner(&mut self, event: &Value, kind: PartKind) -> Option<usize> {
+        let (index, id) = (lenient::count(field(event, "output_index")), lenient::text(field(event, "item_id")));
+        let fits = |item: &Item| item.kind == ItemKind::having(kind);
+        let at = |found: &dyn Fn(&Item) -> bool| self.items.iter().rposition(|item| fits(item) && found(item));
+        let by_index = |item: &Item| index.is_some() && item.index == index;
+        let by_id = |item: &Item| !id.is_empty() && item.id == id;
+        let open = |item: &Item| !item.done && (index.is_none() || item.index.is_none());
+        let found = at(&|item| by_index(item) && !item.done)
+            .or_else(|| at(&|item| by_id(item) && !item.done))
+            .or_else(|| at(&open));
+        let known = at(&by_index).or_else(|| at(&by_id));
+        match (found, known, kind) {
+            (Some(at), _, _) => Some(at),
+            (None, Some(_), _) => None, // it is finished
+            // Text that arrives before its item is announced.
+            (None, None, PartKind::Text | PartKind::Refusal) => {
+                Some(self.begin(index, &json!({"type": "message", "id": id})))
+            }
+            (None, None, PartKind::Arguments | PartKind::Summary | PartKind::Reasoning) => None,
+        }
+    }
+
+    fn delta(&mut self, event: &Value, kind: PartKind, delta: &str) {
+        let Some(at) = self.owner(event, kind) else { return };
+        self.held = self.held.saturating_add(delta.len());
+        if let Some(item) = self.items.get_mut(at) {
+            item.grow(number(event, kind), kind, delta);
+        }
+    }
+
+    fn whole(&mut self, event: &Value, kind: PartKind, whole: &str) {
+        let Some(at) = self.owner(event, kind) else { return };
+        if let Some(item) = self.items.get_mut(at) {
+            item.settle(number(event, kind), kind, whole);
+        }
+    }
+
+    /// Applies what is left of a finished item, and finishes it.
+    fn finish_item(&mut self, at: usize, item: &Value) {
+        self.held = self.held.saturating_add(json::footprint(item));
+        let Some(known) = self.items.get_mut(at).filter(|known| !known.done) else { return };
+        match known.kind {
+            ItemKind::Message => {
+                for (n, part) in lenient::list(field(item, "content")).iter().enumerate() {
+                    match field(part, "type").as_str() {
+                        Some("refusal") => {
+                            known.settle(n, PartKind::Refusal, &lenient::text(field(part, "refusal")))
+                        }
+                        _ => known.settle(n, PartKind::Text, &lenient::text(part)),
                     }
                 }
             }
-            "reasoning" => {
-                for (n, part) in list("summary").iter().enumerate() {
-                    self.rest_of(n, PartKind::Summary, text(part, "text"), out);
+            ItemKind::Reasoning => {
+                for (n, part) in lenient::list(field(item, "summary")).iter().enumerate() {
+                    known.settle(n, PartKind::Summary, &lenient::text(part));
                 }
-                for (n, part) in list("content").iter().enumerate() {
-                    self.rest_of(n, PartKind::Reasoning, text(part, "text"), out);
+                for (n, part) in lenient::list(field(item, "content")).iter().enumerate() {
+                    known.settle(n, PartKind::Reasoning, &lenient::text(part));
                 }
-                payload = Some(item.clone());
             }
-            "function_call" => self.rest_of(0, PartKind::Arguments, text(item, "arguments"), out),
-            _ => {}
+            ItemKind::Call => known.settle(0, PartKind::Arguments, &arguments(field(item, "arguments"))),
+            ItemKind::Other => {}
         }
-        if let Some(open) = self.item.take()
-            && !open.ignored
-        {
-            out.push(ModelEvent::Close { payload });
-        }
-    }
-
-    /// Replays the events that were buffered behind the open item.
-    fn release(&mut self, out: &mut Vec<ModelEvent>) {
-        let held = std::mem::take(&mut self.held);
-        self.held_size = 0;
-        for event in held {
-            let index = event.get("output_index").and_then(Value::as_u64);
-            match self.item.as_ref().and_then(|item| item.index) {
-                Some(open) if index != Some(open) => {
-                    self.held_size += json::footprint(&event);
-                    self.held.push(event);
-                }
-                _ => self.item_event(&event, index, out),
+        if let Some(ModelEvent::Call { provider_id, name }) = &mut known.opening {
+            let text = |key: &str| lenient::text(field(item, key)).into_owned();
+            if provider_id.is_empty() {
+                *provider_id = text("call_id");
+            }
+            if name.is_empty() {
+                *name = text("name");
             }
         }
+        known.payload = known.kind.payload(item);
+        known.done = true;
     }
 
-    fn delta(&mut self, event: &Value, kind: PartKind, delta: &str, out: &mut Vec<ModelEvent>) {
-        let number = number(event, kind);
-        if let Some(item) = self.item.as_mut().filter(|item| !item.ignored) {
-            item.pass(number, kind, delta, out);
-        }
-    }
-
-    fn rest(&mut self, event: &Value, kind: PartKind, whole: &str, out: &mut Vec<ModelEvent>) {
-        self.rest_of(number(event, kind), kind, whole, out);
-    }
-
-    fn rest_of(&mut self, number: usize, kind: PartKind, whole: &str, out: &mut Vec<ModelEvent>) {
-        if let Some(item) = self.item.as_mut().filter(|item| !item.ignored) {
-            let passed = item.passed(number, kind);
-            if let Some(rest) = whole.strip_prefix(passed.as_str()) {
-                item.pass(number, kind, rest, out);
+    /// Passes on what is known of the first unfinished item and, once that is finished, of those after it.
+    fn pass_on(&mut self, out: &mut Vec<ModelEvent>) {
+        while let Some(item) = self.items.get_mut(self.passed) {
+            // A call without a name or an id may get them until it is finished.
+            let unnamed = matches!(&item.opening, Some(ModelEvent::Call { provider_id, name })
+                if provider_id.is_empty() || name.is_empty());
+            if unnamed && !item.done {
+                break;
             }
+            if item.kind != ItemKind::Other {
+                out.extend(item.opening.take());
+                out.append(&mut item.waiting);
+            }
+            if !item.done {
+                break;
+            }
+            if item.kind != ItemKind::Other {
+                let payload = item.payload.take();
+                let sealed = item.kind != ItemKind::Reasoning || payload.as_ref().is_some_and(is_sealed);
+                out.push(if sealed {
+                    ModelEvent::Close { payload }
+                } else {
+                    item.incomplete = Some(self.numbered);
+                    ModelEvent::CloseBefore { payload }
+                });
+                self.numbered += 1;
+            }
+            item.parts.clear();
+            self.passed += 1;
+        }
+        if self.passed + 1 >= self.items.len() {
+            self.held = 0;
         }
     }
 
     fn complete(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        let response = event.get("response").unwrap_or(event);
-        if text(response, "status") == "failed" {
+        let response = event.get("response").filter(|response| response.is_object()).unwrap_or(event);
+        if field(response, "status") == "failed" {
             return Err(failure::in_band(response));
         }
-        let output = response.get("output").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        // The final response finishes items that had no finishing event of their own.
-        while self.item.is_some() {
-            self.end(output.get(self.items.saturating_sub(1)).unwrap_or(&Value::Null), out);
-            self.release(out);
-        }
-        let streamed = std::mem::take(&mut self.calls);
-        for (index, item) in (0..).zip(output).skip(self.items) {
-            let id = text(item, "call_id");
-            if id.is_empty() || streamed.iter().all(|(_, call)| call != id) {
-                self.begin(item, Some(index), out);
-                self.end(item, out);
+        // The final response has what had no event of its own.
+        let mut taken = vec![false; self.items.len()];
+        for (index, item) in (0..).zip(lenient::list(field(response, "output"))) {
+            let at = match self.streamed(index, item, &taken) {
+                Streamed::At(at) => at,
+                Streamed::Again => continue,
+                // A thought that says nothing, and too late to go with what it led to.
+                Streamed::New if ItemKind::of(item) == ItemKind::Reasoning && !has_text(item) => continue,
+                Streamed::New => self.begin(Some(index), item),
+            };
+            taken.resize(self.items.len(), false);
+            if let Some(taken) = taken.get_mut(at) {
+                *taken = true;
+            }
+            match self.items.get_mut(at).and_then(|known| known.incomplete.take()) {
+                Some(number) => {
+                    if let Some(payload) = ItemKind::Reasoning.payload(item).filter(is_sealed) {
+                        out.push(ModelEvent::Payload { item: number, payload });
+                    }
+                }
+                None => self.finish_item(at, item),
             }
         }
-        let limit = response.get("incomplete_details").and_then(|details| details.get("reason"));
-        let reason = match (text(event, "type"), text(response, "status")) {
-            ("response.incomplete", _) | (_, "incomplete") => {
-                Finish::Limit(limit.and_then(Value::as_str).unwrap_or("max_output_tokens").to_string())
+        self.items.iter_mut().for_each(|item| item.done = true);
+        self.pass_on(out);
+        self.count(field(response, "usage"));
+        let limit = lenient::text(field(field(response, "incomplete_details"), "reason"));
+        let reason = match (field(event, "type").as_str(), field(response, "status").as_str()) {
+            (Some("response.incomplete"), _) | (_, Some("incomplete")) => {
+                Finish::Limit(if limit.is_empty() { "max_output_tokens".into() } else { limit.into_owned() })
             }
             _ => Finish::Done,
         };
-        out.push(ModelEvent::Finish { reason, usage: usage(response.get("usage").unwrap_or(&Value::Null)) });
+        out.push(ModelEvent::Finish { reason, usage: self.usage });
         self.finished = true;
         Ok(())
+    }
+
+    /// Which of the items so far an item of the final response is. Hosts number them differently there, and repeat calls.
+    fn streamed(&self, index: u64, item: &Value, taken: &[bool]) -> Streamed {
+        let (id, call_id) = (lenient::text(field(item, "id")), lenient::text(field(item, "call_id")));
+        let kind = ItemKind::of(item);
+        let fits = |known: &Item| {
+            known.kind == kind && (kind != ItemKind::Call || known.call_id == call_id || known.call_id.is_empty())
+        };
+        let first = |found: &dyn Fn(&Item) -> bool| {
+            let free = |at: &usize| taken.get(*at) == Some(&false);
+            let found = |(_, known): &(usize, &Item)| fits(known) && found(known);
+            self.items.iter().enumerate().filter(|(at, _)| free(at)).find(found).map(|(at, _)| at)
+        };
+        let same_id = |known: &Item| !id.is_empty() && known.id == id;
+        let found =
+            first(&|known| known.index == Some(index)).or_else(|| first(&same_id)).or_else(|| first(&|_| true));
+        let known_call = || !call_id.is_empty() && self.items.iter().any(|known| known.call_id == call_id);
+        match found {
+            Some(at) => Streamed::At(at),
+            None if known_call() => Streamed::Again,
+            None => Streamed::New,
+        }
+    }
+
+    /// Counts never fall within a response.
+    fn count(&mut self, usage: &Value) {
+        let count = |key: &str| lenient::count(field(usage, key)).unwrap_or(0);
+        let detail = |group: &str, key: &str| lenient::count(field(field(usage, group), key)).unwrap_or(0);
+        let (had, input, output) = (self.usage, count("input_tokens"), count("output_tokens"));
+        let (cached, thought) =
+            (detail("input_tokens_details", "cached_tokens"), detail("output_tokens_details", "reasoning_tokens"));
+        self.usage = Usage {
+            input_tokens: had.input_tokens.max(input),
+            output_tokens: had.output_tokens.max(output),
+            total_tokens: had.total_tokens.max(count("total_tokens")).max(input.saturating_add(output)),
+            cached_tokens: had.cached_tokens.max(cached),
+            reasoning_tokens: had.reasoning_tokens.max(thought),
+        };
     }
 }
 
 impl Decoder for ResponseDecoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ModelEvent>, ModelFailure> {
-        let mut out = Vec::new();
-        for frame in self.frames.push(bytes)? {
-            match frame {
-                Frame::Done => {}
-                Frame::Json(event) => self.event(event, &mut out)?,
-            }
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if self.finished {
+            return Ok(());
         }
-        Ok(out)
+        let mut frames = std::mem::replace(&mut self.frames, Frames::new());
+        let pushed = frames.push(bytes, |frame| match frame {
+            Frame::Json(event) if !self.finished => self.event(&event, out),
+            Frame::Json(_) | Frame::Done => Ok(()),
+        });
+        self.frames = frames;
+        if self.finished { Ok(()) } else { pushed }
     }
 
     /// The event that says why the model stopped is the last one.
@@ -265,66 +362,30 @@ impl Decoder for ResponseDecoder {
         false
     }
 
-    fn finish(&mut self) -> Result<Vec<ModelEvent>, ModelFailure> {
-        let mut out = Vec::new();
-        if let Some(body) = self.frames.finish()? {
-            self.complete(&body, &mut out)?;
-        }
-        if self.finished { Ok(out) } else { Err(failure::truncated()) }
-    }
-}
-
-impl OpenItem {
-    fn passed(&self, number: usize, kind: PartKind) -> String {
-        let of_kind = self.parts.iter().filter(|(other, _)| same_count(*other, kind));
-        of_kind.clone().nth(number).map(|(_, text)| text.clone()).unwrap_or_default()
-    }
-
-    fn pass(&mut self, number: usize, kind: PartKind, text: &str, out: &mut Vec<ModelEvent>) {
-        let count = match kind {
-            PartKind::Summary => self.summaries,
-            PartKind::Text | PartKind::Refusal | PartKind::Arguments | PartKind::Reasoning => {
-                self.parts.len().saturating_sub(self.summaries)
+    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if !self.finished
+            && let Some(body) = self.frames.finish()?
+        {
+            let response = body.get("response").unwrap_or(&body);
+            if !response.get("output").is_some_and(Value::is_array) && field(response, "status") != "failed" {
+                return Err(failure::no_answer(&body));
             }
-        };
-        if text.is_empty() || number.saturating_add(1) < count {
-            return; // only the last part can grow
+            self.complete(&body, out)?;
         }
-        let fresh = number >= count;
-        if fresh {
-            self.parts.push((kind, String::new()));
-            self.summaries += usize::from(kind == PartKind::Summary);
-        }
-        if let Some((_, passed)) = self.parts.last_mut() {
-            passed.push_str(text);
-        }
-        out.push(ModelEvent::Text { kind, fresh, text: text.to_string() });
+        if self.finished { Ok(()) } else { Err(failure::truncated()) }
     }
-}
-
-/// Whether two kinds of text share a numbering.
-fn same_count(one: PartKind, other: PartKind) -> bool {
-    (one == PartKind::Summary) == (other == PartKind::Summary)
 }
 
 fn number(event: &Value, kind: PartKind) -> usize {
     let key = if kind == PartKind::Summary { "summary_index" } else { "content_index" };
-    event.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
+    lenient::count(field(event, key)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn usage(usage: &Value) -> Usage {
-    let count = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
-    let detail = |group: &str, key: &str| usage.get(group).map_or(0, |group| count(group, key));
-    let (input, output) = (count(usage, "input_tokens"), count(usage, "output_tokens"));
-    Usage {
-        input_tokens: input,
-        output_tokens: output,
-        total_tokens: count(usage, "total_tokens").max(input.saturating_add(output)),
-        cached_tokens: detail("input_tokens_details", "cached_tokens"),
-        reasoning_tokens: detail("output_tokens_details", "reasoning_tokens"),
+/// Arguments as text; some hosts send the object itself.
+fn arguments(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        json => json.to_string(),
     }
 }

@@ -1,21 +1,40 @@
 //! The request. Item bodies are spliced in as stored.
 
-use std::borrow::Cow;
-
 use serde_json::{Map, Value, json};
 
 use crate::json::field;
-use crate::provider::Host;
-use crate::provider::dialect::{FIELDS, Prompt, WireRequest, reasons};
-use crate::provider::transcript::{Line, Part, arrange};
+use crate::provider::compat;
+use crate::provider::dialect::{Prompt, WireRequest, reasons};
+use crate::provider::projection::{FIELDS, Part, Projected, project, schema};
+use crate::provider::{Host, lenient};
 use crate::session::{IS_ERROR, Tool};
 
 /// The request for one prompt.
-pub fn encode(host: &Host, prompt: &Prompt<'_>) -> WireRequest {
-    host.post("responses", host.bearer(), body(prompt))
+pub fn encode(host: &Host, home: &str, prompt: &Prompt<'_>) -> WireRequest {
+    let compat = prompt.compat(&host.compat);
+    let mut head = settings(prompt);
+    compat.apply(&mut head);
+    let learnable = compat::learnable(&head, compat::OPENAI, prompt.lessons);
+    let mut private = false;
+    let mut body = Value::from(head).to_string();
+    body.reserve(prompt.context.iter().map(|line| line.body.len() + 1).sum::<usize>() + 16);
+    body.pop();
+    body.push_str(",\"input\":[");
+    let shown = project(prompt.context, &prompt.view(home, &compat));
+    for (n, mut item) in shown.into_iter().filter(is_readable).enumerate() {
+        if n > 0 {
+            body.push(',');
+        }
+        private |= item.part == Part::Reasoning;
+        body.push_str(&item.text(own));
+    }
+    body.push_str("]}");
+    let wire = host.post("responses", host.bearer(), body);
+    WireRequest { learnable, private, ..wire }
 }
 
-fn body(prompt: &Prompt<'_>) -> String {
+/// The request but for its items.
+fn settings(prompt: &Prompt<'_>) -> Map<String, Value> {
     let mut head = Map::new();
     head.insert("model".into(), prompt.model.into());
     head.insert("stream".into(), true.into());
@@ -40,50 +59,35 @@ fn body(prompt: &Prompt<'_>) -> String {
     if let Some(temperature) = sampling.temperature {
         head.insert("temperature".into(), temperature.into());
     }
-    if let Some(choice) = &sampling.tool_choice {
+    if let Some(choice) = prompt.tool_choice() {
         head.insert("tool_choice".into(), choice.clone().into());
     }
-    if let Some(parallel) = sampling.parallel_tool_calls {
+    if let Some(parallel) = prompt.parallel_tool_calls() {
         head.insert("parallel_tool_calls".into(), parallel.into());
     }
     if let Some(format) = &sampling.response_format {
         head.insert("text".into(), json!({"format": Value::from(format.clone())}));
     }
-    let mut body = Value::Object(head).to_string();
-    body.reserve(prompt.context.iter().map(|line| line.body.len() + 1).sum::<usize>() + 16);
-    body.pop();
-    body.push_str(",\"input\":[");
-    for (n, item) in arrange(prompt.context).into_iter().filter_map(own).enumerate() {
-        if n > 0 {
-            body.push(',');
-        }
-        body.push_str(&item);
-    }
-    body.push_str("]}");
-    body
+    head
 }
 
-/// A body as sent. Another provider's private keys are removed, and so is the error mark of an output, which this API
-/// does not have.
-fn own(line: &Line) -> Option<Cow<'_, str>> {
-    let body = line.body.as_str();
-    let message = matches!(line.part, Part::User | Part::Assistant);
-    if message || !body.contains(FIELDS) && !body.contains(IS_ERROR) {
-        return Some(Cow::Borrowed(body));
+/// Whether the host can read a thought of its own again. It keeps none, so it needs what it sealed, or the plain text.
+fn is_readable(item: &Projected<'_>) -> bool {
+    let given = |key: &str| lenient::is_given(field(field(&item.json(), FIELDS), key));
+    item.part != Part::Reasoning || given("encrypted_content") || given("content")
+}
+
+/// An item as this API has it: with its private fields in place, and without the error mark of an output.
+fn own(item: &mut Map<String, Value>) {
+    item.shift_remove(IS_ERROR);
+    if let Some(Value::Object(fields)) = item.shift_remove(FIELDS) {
+        item.extend(fields);
     }
-    let mut json: Value = serde_json::from_str(body).ok()?;
-    let object = json.as_object_mut()?;
-    object.remove(IS_ERROR);
-    let foreign = object.remove(FIELDS).is_some();
-    // Without its payload, another provider's reasoning is empty.
-    let dropped = foreign && field(&json, "type") == "reasoning";
-    if dropped { None } else { Some(Cow::Owned(json.to_string())) }
 }
 
 fn tool(tool: &Tool) -> Value {
-    let empty = || json!({"type": "object", "properties": {}});
     json!({
-        "type": "function", "name": tool.name, "description": tool.description,
-        "parameters": tool.parameters.clone().unwrap_or_else(empty), "strict": tool.strict.unwrap_or(false),
+        "type": "function", "name": tool.name, "description": tool.description, "parameters": schema(tool),
+        "strict": tool.strict.unwrap_or(false),
     })
 }

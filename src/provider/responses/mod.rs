@@ -2,6 +2,7 @@
 
 mod decode;
 mod encode;
+mod items;
 #[cfg(test)]
 mod tests;
 

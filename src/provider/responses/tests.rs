@@ -16,9 +16,9 @@ fn decode(chunks: &[&[u8]]) -> Result<Vec<ModelEvent>, ModelFailure> {
     let mut decoder = ResponseDecoder::new();
     let mut events = Vec::new();
     for chunk in chunks {
-        events.extend(decoder.push(chunk)?);
+        decoder.push(chunk, &mut events)?;
     }
-    events.extend(decoder.finish()?);
+    decoder.finish(&mut events)?;
     Ok(events)
 }
 
@@ -72,7 +72,7 @@ fn rich_events() -> Vec<ModelEvent> {
     vec![
         ModelEvent::Reasoning,
         text(PartKind::Summary, true, "Think."),
-        ModelEvent::Close { payload: Some(payload) },
+        ModelEvent::Close { payload: Some(json!({"provider_fields": payload})) },
         ModelEvent::Message,
         text(PartKind::Text, true, "北京"),
         text(PartKind::Text, false, " ok"),
@@ -119,9 +119,10 @@ fn a_call_that_is_sent_again_is_the_same_call() {
 fn events_that_wait_for_another_item_do_not_fill_the_memory() {
     let open = json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message"}});
     let mut decoder = ResponseDecoder::new();
-    decoder.push(&frames(&[open])).unwrap();
+    decoder.push(&frames(&[open]), &mut Vec::new()).unwrap();
     let waits = json!({"type": "response.output_text.delta", "output_index": 1, "delta": "x".repeat(1 << 20)});
-    let failed = (0..32).find_map(|_| decoder.push(&frames(std::slice::from_ref(&waits))).err()).unwrap();
+    let failed =
+        (0..32).find_map(|_| decoder.push(&frames(std::slice::from_ref(&waits)), &mut Vec::new()).err()).unwrap();
     assert_eq!((failed.failure.code.as_str(), failed.retryable), ("upstream_error", false));
 }
 
@@ -182,6 +183,7 @@ fn deltas_that_come_before_their_item_belong_to_it() {
         ModelEvent::Message,
         text(PartKind::Text, true, "a "),
         text(PartKind::Text, false, "b "),
+        ModelEvent::Rewrite("a b".into()),
         close(),
         done(Usage::default()),
     ];
@@ -216,7 +218,7 @@ fn errors_inside_an_answer_are_failures_with_their_code() {
             false,
         ),
         (b"data: {\"type\":\n\n".to_vec(), "upstream_error", true),
-        (b"<html>".to_vec(), "upstream_truncated", true),
+        (b"<html>".to_vec(), "upstream_error", true),
     ];
     for (body, code, retryable) in cases {
         let failed = decode(&[&body]).unwrap_err();
@@ -241,7 +243,7 @@ fn a_limit_is_not_a_success() {
 #[test]
 fn the_request_carries_the_bodies_as_they_were_stored_and_nothing_of_other_providers() {
     let (context, sampling) = (transcript(), Sampling::default());
-    let request = encode(&host(), &prompt(&context, &sampling));
+    let request = encode(&host(), "responses https://host", &prompt(&context, &sampling));
     assert_eq!(request.url, "https://host/v1/responses");
     let body: Value = serde_json::from_str(&request.body).unwrap();
     assert_eq!((body["stream"].as_bool(), body["store"].as_bool()), (Some(true), Some(false)));
@@ -271,7 +273,7 @@ fn settings_are_said_in_its_words() {
         "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}));
     let (sampling, look) = (sampling.unwrap(), vec![tool("look")]);
     let prompt = Prompt { tools: &look, ..prompt(&context, &sampling) };
-    let body: Value = serde_json::from_str(&encode(&host(), &prompt).body).unwrap();
+    let body: Value = serde_json::from_str(&encode(&host(), "responses https://host", &prompt).body).unwrap();
     assert_eq!(body["text"]["format"], json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}}));
     assert_eq!((&body["tool_choice"], &body["parallel_tool_calls"]), (&json!("required"), &json!(true)));
     assert_eq!((&body["reasoning"]["effort"], &body["max_output_tokens"]), (&json!("low"), &json!(9)));

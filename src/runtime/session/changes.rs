@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::agenda::Wake;
 use super::driver::Driver;
-use crate::api::{self, Error, Key, Patch, REPLY_TTL, Reply, SnapshotQuery};
-use crate::provider::Sampling;
+use crate::api::{self, Command, Error, Key, Patch, REPLY_TTL, Reply, SnapshotQuery};
+use crate::config::Config;
 use crate::runtime::platform::{clock, settings};
 use crate::session::Input;
 
@@ -29,7 +29,7 @@ impl Driver {
                 let changes_model = patch.changes_model();
                 let info = live.info.patched(patch, clock::now())?;
                 if changes_model {
-                    settings::config(&self.env)?.check(&info, &Sampling::default())?;
+                    settings::config(&self.env)?.check(&info)?;
                 }
                 self.store.set_info(&live.session.id, &info)?;
                 live.session.settings = info.settings();
@@ -48,9 +48,20 @@ impl Driver {
         Ok(self.snapshot(&SnapshotQuery::default())?.body)
     }
 
-    /// Rejects sampling settings the session's provider does not support.
-    pub fn check(&self, turn: &Sampling) -> Result<(), Error> {
-        settings::config(&self.env)?.check(&self.live()?.info, turn)
+    /// Rejects a message, or an output, that its provider could not be asked with.
+    pub fn check(&self, command: &Command, config: &Config) -> Result<(), Error> {
+        let live = self.live()?;
+        match &command.input {
+            Input::Message(posted) => {
+                let own = command.sampling.clone().unwrap_or_default();
+                config.check_message(&live.info, posted.model.as_deref(), &own, &posted.content)
+            }
+            Input::Output(given) => {
+                let model = live.session.state.turn().map_or_else(|| live.info.model(), |turn| &turn.head.model);
+                config.check_content(&live.info, model, &given.output, "data.output")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Runs `act`, unless one of the keys was used before.

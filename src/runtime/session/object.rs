@@ -14,7 +14,6 @@ use worker::{
 use super::driver::Driver;
 use crate::api::{self, Access, Error, Key, Method, Query, Reply, Route, SessionInfo};
 use crate::json;
-use crate::provider::Sampling;
 use crate::runtime::platform::fault::internal;
 use crate::runtime::platform::http::{Request, ResponseContext};
 use crate::runtime::platform::{clock, settings};
@@ -159,9 +158,7 @@ impl Session {
         access.allows_event(&command, tool.as_deref())?;
         command.check_reach(config.reach)?;
         driver.count_event(access, matches!(command.input, Input::Message(_)), &config)?;
-        if let Some(sampling) = &command.sampling {
-            driver.check(sampling)?;
-        }
+        driver.check(&command, &config)?;
         let mut keys = Key::of("events", key, body)?;
         keys.extend(command.id.as_ref().map(|id| Key::message(id, body)));
         driver.take(command.input, &keys)
@@ -239,7 +236,7 @@ impl Session {
         let seeds = std::mem::take(&mut new.seeds);
         let info = SessionInfo::new(new, agent, agent_id, tenant.clone(), clock::now());
         let info = SessionInfo { keyed: !keys.is_empty(), ..info };
-        config.check(&info, &Sampling::default())?;
+        config.check(&info)?;
         seeds.check_reach(config.reach)?;
         self.driver.create(id.clone(), info, seeds, inline, &keys).await
     }

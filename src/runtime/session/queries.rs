@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::driver::Driver;
 use super::live::Live;
 use super::publish::batch;
-use crate::api::{self, Access, Code, Error, EventsQuery, ItemsQuery, Reply, SnapshotQuery};
+use crate::api::{self, Access, Code, Error, EventsQuery, ItemsQuery, Listed, Reply, SnapshotQuery};
 use crate::runtime::storage::store::Store;
 use crate::session::{
     CallId, Cursor, Item, Kind, Log, Malformed, Seq, Session, SessionStatus, Status, Unreadable,
@@ -37,7 +37,7 @@ impl Driver {
                 let list = ItemsQuery { limit: query.item_limit, after: None, before: None, descending: true };
                 let page;
                 (page, older) = self.page(live, &list)?;
-                items = page.iter().rev().map(|(item, status)| api::nested(item, *status)).collect();
+                items = page.iter().rev().map(Listed::nested).collect();
             }
             let calls = live.session.state.open_calls().iter();
             let pending = calls.map(|call| self.store.item(call.seq)).collect::<Result<Vec<Item>, _>>()?;
@@ -102,7 +102,7 @@ impl Driver {
     }
 
     /// A page of items with their status, in the requested order, and whether there are more.
-    fn page(&self, live: &Live, query: &ItemsQuery) -> Result<(Vec<(Item, Status)>, bool), Error> {
+    fn page(&self, live: &Live, query: &ItemsQuery) -> Result<(Vec<Listed>, bool), Error> {
         let place = |id: &Option<String>, name| id.as_ref().map(|id| self.place(live, id, name)).transpose();
         let (after, before) = (place(&query.after, "after")?, place(&query.before, "before")?);
         let (low, high) = if query.descending { (before, after) } else { (after, before) };
@@ -157,9 +157,10 @@ impl Driver {
             }
         }
         let cancelled = self.cancelled(&found)?;
-        page.items.extend(found.into_iter().map(|(_, item)| {
+        page.items.extend(found.into_iter().map(|(seq, item)| {
             let status = status(&item, live, &cancelled);
-            (item, status)
+            let withheld = live.session.state.withholds(seq, &item);
+            Listed { item, status, withheld }
         }));
         Ok(())
     }
@@ -197,7 +198,7 @@ impl Driver {
             }
             let item = self.store.item(message.seq)?;
             if page.admits(&item) {
-                page.items.push((item, Status::Queued));
+                page.items.push(Listed { item, status: Status::Queued, withheld: false });
             }
         }
         Ok(())
@@ -206,7 +207,7 @@ impl Driver {
 
 /// A page of items under construction.
 struct ItemsPage {
-    items: Vec<(Item, Status)>,
+    items: Vec<Listed>,
     room: Room,
     /// Whether something did not fit.
     more: bool,

@@ -18,11 +18,14 @@ use super::driver::Driver;
 use super::request::Handle;
 use crate::config::{Config, Timeouts};
 use crate::json;
-use crate::provider::{self, ModelCall, Prompt, Provider, Script, ScriptedModel, WireRequest, failure};
+use crate::provider::failure::{self, Asked};
+use crate::provider::{self, ModelCall, Prompt, Provider, Script, ScriptedModel, WireRequest, compat};
 use crate::runtime::platform::js::{self, Chunks};
 use crate::runtime::platform::{ai, clock, settings};
 use crate::runtime::storage::pages::{CONTEXT, NoContext};
-use crate::session::{Failure, Input, ModelEvent, ModelFailure, Phase, Sample, Seq, Tool, Unreadable};
+use crate::session::{
+    Failure, Input, ModelEvent, ModelFailure, Phase, Remedy, Sample, Seq, Tool, Unreadable, Withheld,
+};
 
 /// The most of an error response to read, in bytes.
 const ERROR_BODY: usize = 64 * 1024;
@@ -43,8 +46,19 @@ const NO_BINDING: &str = "this deployment has no binding AI; add [ai] binding = 
 
 /// How to make the request.
 enum Plan {
-    Asked(ModelCall, Box<dyn provider::Decoder>),
+    Ask(Box<Request>),
     Scripted(Result<Vec<ModelEvent>, ModelFailure>, Duration),
+}
+
+/// A request, and what its outcome is judged by.
+struct Request {
+    call: ModelCall,
+    decoder: Box<dyn provider::Decoder>,
+    asked: Asked,
+    /// How it was changed by what the session has learned, for people.
+    notes: Vec<String>,
+    /// The most tokens that the host takes, if it is known.
+    window: Option<u64>,
 }
 
 /// Makes the request and runs it to its end.
@@ -63,12 +77,12 @@ pub async fn run(driver: Rc<Driver>, Sample { at }: Sample) {
     };
     let Timeouts { first_byte, idle, total } = config.timeouts;
     let silence = Silence::new(match way {
-        Plan::Asked(..) => first_byte,
+        Plan::Ask(_) => first_byte,
         Plan::Scripted(..) => Duration::MAX,
     });
     let answered = async {
         match way {
-            Plan::Asked(asked, decoder) => ask(&driver, at, asked, decoder, &silence, idle).await,
+            Plan::Ask(request) => ask(&driver, at, *request, &silence, idle).await,
             Plan::Scripted(script, pause) => play(&driver, at, script, pause).await,
         }
     };
@@ -119,12 +133,18 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Plan, Unr
             Ok(found) => found,
             Err(why) => return Ok(Plan::Scripted(Err(failure::unconfigured(&why)), Duration::ZERO)),
         };
+        let origin = provider.origin().unwrap_or_default();
+        let learned = state.lessons.iter().filter(|lesson| lesson.origin == origin && lesson.model == model);
+        let lessons: Vec<&str> = learned.map(|lesson| lesson.change.as_str()).collect();
+        let withheld: Vec<Withheld> = state.withheld().copied().collect();
         let prompt = Prompt {
             model,
             instructions: agent.instructions.as_deref(),
             tools: &tools,
             context: &context,
             sampling: &sampling,
+            withheld: &withheld,
+            lessons: &lessons,
         };
         Ok(match provider {
             Provider::Scripted(ScriptedModel { script, delta_ms }) => {
@@ -132,7 +152,20 @@ fn prepare(driver: &Driver, at: Seq, config: &Config) -> Option<Result<Plan, Unr
                 Plan::Scripted(provider::play(script, &prompt), Duration::from_millis(u64::from(*delta_ms)))
             }
             other => match other.ask(&prompt) {
-                Some((ask, decoder)) => Plan::Asked(ask, decoder),
+                Some((mut call, decoder)) => {
+                    let (learnable, private) = match &mut call {
+                        ModelCall::Http(wire) => (std::mem::take(&mut wire.learnable), wire.private),
+                        ModelCall::Binding(_) => (Vec::new(), false),
+                    };
+                    let media = prompt.has_media(state.taken);
+                    Plan::Ask(Box::new(Request {
+                        call,
+                        decoder,
+                        asked: Asked { origin, model: model.to_string(), learnable, private, media },
+                        notes: lessons.iter().map(|change| compat::described(change)).collect(),
+                        window: other.host().and_then(|host| host.context_window),
+                    }))
+                }
                 None => Plan::Scripted(Err(failure::unconfigured("it has no address")), Duration::ZERO),
             },
         })
@@ -145,7 +178,7 @@ fn too_long(size: usize) -> ModelFailure {
         "the transcript has {size} bytes, the limit is {CONTEXT}; start a new session, or fork this one from an earlier response"
     );
     let failure = Failure { code: "context_length_exceeded".into(), message };
-    ModelFailure { failure, retryable: false, retry_after_seconds: None }
+    ModelFailure { failure, retryable: false, retry_after_seconds: None, remedy: Remedy::None }
 }
 
 fn add_new(tools: &mut Vec<Tool>, more: impl IntoIterator<Item = Tool>) {
@@ -195,14 +228,27 @@ impl Silence {
 async fn ask(
     driver: &Rc<Driver>,
     at: Seq,
-    asked: ModelCall,
+    request: Request,
+    silence: &Silence,
+    idle: Duration,
+) -> Result<(), ModelFailure> {
+    let Request { call, decoder, asked, notes, window } = request;
+    let answered = exchange(driver, at, call, decoder, &asked, silence, idle).await;
+    answered.map_err(|failed| failure::placed(failed, &asked).noted(&notes, window))
+}
+
+async fn exchange(
+    driver: &Rc<Driver>,
+    at: Seq,
+    call: ModelCall,
     mut decoder: Box<dyn provider::Decoder>,
+    asked: &Asked,
     silence: &Silence,
     idle: Duration,
 ) -> Result<(), ModelFailure> {
     let Some(handle) = driver.with_request(at, |_, request| request.handle()).flatten() else { return Ok(()) };
     let unreachable = |e: JsValue| failure::unreachable(&js::message(&e));
-    let answer = match asked {
+    let answer = match call {
         ModelCall::Http(wire) => send(wire, &handle.signal).await.map_err(unreachable)?,
         ModelCall::Binding(run) => {
             let binding = ai::binding(&driver.env).ok_or_else(|| failure::unconfigured(NO_BINDING))?;
@@ -216,10 +262,11 @@ async fn ask(
         let header = |name: &str| headers.get(name).ok().flatten();
         let asked_for = failure::retry_after(&header, clock::now());
         let body = error_body(&answer, idle).await;
-        return Err(failure::status(status, &body, asked_for));
+        return Err(failure::status(status, &body, asked_for, asked));
     }
     let body = answer.body().ok_or_else(|| failure::unreachable("the response has no body"))?;
     let mut body = Chunks::of(&body);
+    let mut events = vec![ModelEvent::Origin(asked.origin.clone())];
     let (mut size, mut settled) = (0_usize, Fuse::terminated());
     loop {
         let chunk = futures::select_biased! {
@@ -233,15 +280,21 @@ async fn ask(
                 if end.is_ok() {
                     handle.ended();
                 }
-                feed(driver, at, decoder.finish()?);
-                return Ok(());
+                let finished = decoder.finish(&mut events);
+                feed(driver, at, events);
+                return finished;
             }
         };
         size = size.saturating_add(bytes.len());
         if size > ANSWER_BODY {
             return Err(failure::too_much(ANSWER_BODY));
         }
-        if !feed(driver, at, decoder.push(&bytes)?) {
+        let pushed = decoder.push(&bytes, &mut events);
+        // The host is told once, with the first output.
+        let wants_more = events.len() == 1 && events.first().is_some_and(is_origin)
+            || feed(driver, at, std::mem::take(&mut events));
+        pushed?;
+        if !wants_more {
             if !handle.signal.aborted() {
                 rest(body, &handle).await;
             }
@@ -254,6 +307,10 @@ async fn ask(
             silence.broken(Duration::MAX);
         }
     }
+}
+
+fn is_origin(event: &ModelEvent) -> bool {
+    matches!(event, ModelEvent::Origin(_))
 }
 
 /// Reads the rest of a complete response.

@@ -105,6 +105,7 @@ mod tests {
             created_at: Seconds(1),
             status: Status::Completed,
             kind: Kind::Message { role: Role::Assistant },
+            origin: None,
             body: "x".repeat(size),
         };
         Record { seq: Seq(seq), entry: Entry::Note { item } }
@@ -174,7 +175,8 @@ mod tests {
 
     #[test]
     fn the_context_grows_until_it_is_too_large_to_keep() {
-        let line = |body: &str| ContextLine { part: ContextPart::User, body: body.into() };
+        let line =
+            |body: &str| ContextLine { place: Seq(0), part: ContextPart::User, origin: None, body: body.into() };
         let mut shown = ContextCache::default();
         assert_eq!(shown.extend(vec![(Seq(2), line("a"))]).len(), 1);
         assert_eq!((shown.extend(Vec::new()).len(), shown.upto), (1, Seq(2)));

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use thiserror::Error;
 
-use super::sql::{COLUMN, Database, ROW, Row, number};
+use super::sql::{Database, Row, number};
 use super::store::Store;
 use crate::json;
 use crate::provider::{ContextLine, ContextPart};
@@ -111,7 +111,7 @@ impl<D: Database + Clone + 'static> Store<D> {
     pub fn context(&self) -> Result<Rc<Vec<ContextLine>>, NoContext> {
         let (size, seq, body) = (queued("size"), queued("seq"), queued("body"));
         let sql = format!(
-            "SELECT l.seq, l.part, {seq}, {size}, CASE WHEN {size} <= {INLINE} THEN {body} END
+            "SELECT l.seq, l.part, json_extract(l.entry, '$.output.item.origin'), {seq}, {size}, CASE WHEN {size} <= {INLINE} THEN {body} END
             FROM log l LEFT JOIN log q ON q.seq = l.queued WHERE l.context = 1 AND l.seq > ? ORDER BY l.seq LIMIT {LINES}"
         );
         let mut shown = self.shown.borrow_mut();
@@ -119,17 +119,17 @@ impl<D: Database + Clone + 'static> Store<D> {
         let mut more: Vec<(Seq, ContextLine)> = Vec::new();
         loop {
             let after = more.last().map_or(shown.upto, |(last, _)| *last);
-            let rows = self.sql.joined(&sql, vec![number(after.0)])?;
-            let mut count = 0usize;
-            for row in rows.split(ROW).filter(|row| !row.is_empty()) {
-                count = count.saturating_add(1);
-                let line = Line::read(row)?;
+            let rows = self.sql.query(&sql, vec![number(after.0)])?;
+            let count = rows.len();
+            for mut row in rows {
+                let line = Line::read(&mut row)?;
                 fits = match fits.checked_sub(line.size) {
                     Some(fits) => fits,
                     None => return Err(NoContext::TooLarge(self.context_size()?)),
                 };
                 let body = self.body(line.seq, line.size, line.body)?;
-                more.push((line.place, ContextLine { part: line.part, body }));
+                let Line { place, part, origin, .. } = line;
+                more.push((place, ContextLine { place, part, origin, body }));
             }
             if count < LINES {
                 return Ok(shown.extend(more));
@@ -172,9 +172,9 @@ impl<D: Database + Clone + 'static> Store<D> {
     }
 
     /// A body of that size, of which `inline` came with its row, or nothing.
-    fn body(&self, seq: Seq, size: usize, inline: &str) -> Result<String, Unreadable> {
+    fn body(&self, seq: Seq, size: usize, inline: String) -> Result<String, Unreadable> {
         if inline.len() == size {
-            return Ok(inline.to_string());
+            return Ok(inline);
         }
         let mut rows = self.sql.query("SELECT body FROM log WHERE seq = ?", vec![number(seq.0)])?;
         let body = rows.first_mut().map(Row::text).unwrap_or_default();
@@ -191,25 +191,22 @@ impl<D: Database + Clone + 'static> Store<D> {
     }
 }
 
-/// A context line, from a row of a joined text.
-struct Line<'a> {
+/// A context line, from a row.
+struct Line {
     place: Seq,
     part: ContextPart,
+    origin: Option<String>,
     /// The record with its body.
     seq: Seq,
     size: usize,
     /// Empty if it is large.
-    body: &'a str,
+    body: String,
 }
 
-impl<'a> Line<'a> {
-    fn read(row: &'a str) -> Result<Self, Unreadable> {
-        let unreadable = || Unreadable::Storage("a line of the context cannot be read".into());
-        let number = |text: &str| text.parse::<u64>().map_err(|_| unreadable());
-        let mut columns = row.splitn(5, COLUMN);
-        let mut next = || columns.next().ok_or_else(unreadable);
-        let place = Seq(number(next()?)?);
-        let part = match next()? {
+impl Line {
+    fn read(row: &mut Row) -> Result<Self, Unreadable> {
+        let place = Seq(row.number().unwrap_or(0));
+        let part = match row.text().as_str() {
             "user" => ContextPart::User,
             "assistant" => ContextPart::Assistant,
             "reasoning" => ContextPart::Reasoning,
@@ -217,8 +214,9 @@ impl<'a> Line<'a> {
             "output" => ContextPart::Output,
             other => return Err(Unreadable::Storage(format!("a record of part {other} is marked as context"))),
         };
-        let (seq, size) = (Seq(number(next()?)?), number(next()?)?);
-        Ok(Self { place, part, seq, size: usize::try_from(size).unwrap_or(usize::MAX), body: next()? })
+        let origin = Some(row.text()).filter(|origin| !origin.is_empty());
+        let seq = Seq(row.number().unwrap_or(0));
+        Ok(Self { place, part, origin, seq, size: size_of(row), body: row.text() })
     }
 }
 

@@ -14,11 +14,6 @@ use worker::Storage;
 use crate::runtime::platform::js;
 use crate::session::Unreadable;
 
-/// Between columns, and between rows, of a joined text.
-pub const COLUMN: char = ',';
-/// See `COLUMN`.
-pub const ROW: char = '\u{1e}';
-
 /// The largest row, in bytes. The platform rejects one of 2 MB; a local server would accept it, and nobody would
 /// notice.
 const ROW_LIMIT: usize = 1_900_000;
@@ -27,10 +22,6 @@ const ROW_LIMIT: usize = 1_900_000;
 pub trait Database {
     /// Runs a query and returns its rows.
     fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable>;
-
-    /// Runs a query and returns its rows as one text, with `COLUMN` between columns and `ROW` between rows. For rows
-    /// that end with potentially large JSON: it contains no `ROW`, and crosses unescaped.
-    fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable>;
 
     /// Runs a statement that returns no rows. Callers use `run` and `insert`, which make sure that no row is too large.
     fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable>;
@@ -149,13 +140,6 @@ impl Database for Sql {
         self.read.set(self.read.get().saturating_add(cursor.rows_read()));
         let rows: Vec<Vec<Value>> = serde_json::from_str(&string(&rows)?).map_err(unreadable)?;
         Ok(rows.into_iter().map(Row::new).collect())
-    }
-
-    fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable> {
-        let cursor = self.exec(query, args)?;
-        let rows = cursor.raw().and_then(|rows| collect(&rows)).map_err(|e| failed(&e))?;
-        self.read.set(self.read.get().saturating_add(cursor.rows_read()));
-        string(&rows.unchecked_ref::<js_sys::Array>().join(&ROW.to_string()))
     }
 
     fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {

@@ -388,6 +388,8 @@ fn is_listed(entry: &Entry) -> bool {
         | Entry::Called { .. }
         | Entry::Dropped { .. }
         | Entry::Retried { .. }
+        | Entry::Learned { .. }
+        | Entry::Withheld { .. }
         | Entry::Ended { .. } => false,
     }
 }

@@ -86,6 +86,17 @@ pub enum Entry {
         error: Failure,
         at: Seconds,
     },
+    /// A host refused a setting, and the request is repeated without it. Shows nothing.
+    Learned {
+        lesson: Lesson,
+        at: Seconds,
+    },
+    /// A host refused a request twice: it is repeated without what is new since the last response that succeeded. If
+    /// that succeeds, the model is not shown it again. Shows nothing.
+    Withheld {
+        withheld: Withheld,
+        at: Seconds,
+    },
     /// The turn has ended.
     Ended {
         outcome: Outcome,
@@ -94,7 +105,31 @@ pub enum Entry {
         at: Seconds,
         /// The outcome and everything a reader of the stream needs to know about the turn.
         turn: TurnHead,
+        /// Whether it failed because the host refused what it was shown.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
     },
+}
+
+/// What a host refuses, so that it is not sent there again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lesson {
+    /// The host, as `Provider::origin` names it.
+    pub origin: String,
+    pub model: String,
+    /// How requests change, in the words of `provider::compat`.
+    pub change: String,
+}
+
+/// Users' messages and outputs of calls that the model is shown a placeholder for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withheld {
+    /// The place of the first.
+    pub from: Seq,
+    /// The place of the last.
+    pub to: Seq,
+    /// Whether images and files are withheld, and the texts beside them are not.
+    pub media: bool,
 }
 
 /// A message and the parameters of its turn.
@@ -281,6 +316,8 @@ impl Entry {
             | Entry::Note { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
+            | Entry::Learned { .. }
+            | Entry::Withheld { .. }
             | Entry::Ended { .. } => None,
         }
     }
@@ -300,6 +337,8 @@ impl Entry {
             | Entry::Called { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
+            | Entry::Learned { .. }
+            | Entry::Withheld { .. }
             | Entry::Ended { .. } => None,
         }
     }
@@ -319,6 +358,8 @@ impl Entry {
             | Entry::Called { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
+            | Entry::Learned { .. }
+            | Entry::Withheld { .. }
             | Entry::Ended { .. } => None,
         }
     }
@@ -334,6 +375,8 @@ impl Entry {
             | Entry::Called { .. }
             | Entry::Dropped { .. }
             | Entry::Retried { .. }
+            | Entry::Learned { .. }
+            | Entry::Withheld { .. }
             | Entry::Ended { .. } => false,
         }
     }

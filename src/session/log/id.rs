@@ -52,6 +52,31 @@ id!(
     CallId, "call"
 );
 
+impl CallId {
+    /// Another id for the call, which every provider takes: nine letters and digits.
+    pub fn plain(&self) -> String {
+        plain_id(&self.0)
+    }
+}
+
+/// Nine letters and digits for an id: the form that the strictest provider demands. Other ids have other forms.
+pub fn plain_id(id: &str) -> String {
+    const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut rest = hash(id);
+    let mut digit = || {
+        let digit = DIGITS.get((rest % 62) as usize).copied().unwrap_or_default();
+        rest /= 62;
+        char::from(digit)
+    };
+    (0..9).map(|_| digit()).collect()
+}
+
+/// FNV-1a.
+pub fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
 impl SessionId {
     /// An id in valid form. It becomes part of an object's name, so it is checked before use.
     pub fn parse(id: &str) -> Option<Self> {
@@ -84,6 +109,11 @@ impl Seconds {
 pub struct Seq(pub u64);
 
 impl Seq {
+    /// Whether it is before every record.
+    pub fn is_start(&self) -> bool {
+        self.0 == 0
+    }
+
     /// The place `n` further on.
     pub fn plus(self, n: u64) -> Self {
         Self(self.0.saturating_add(n))

@@ -22,6 +22,9 @@ pub struct Item {
     /// How complete it is.
     pub status: Status,
     pub kind: Kind,
+    /// The host whose model wrote it, as `Provider::origin` names it; absent: nobody's private matter is in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// The item as the model sees it: a Responses API input item, as JSON.
     #[serde(skip)]
     pub body: String,

@@ -9,8 +9,10 @@ mod open;
 
 use thiserror::Error;
 
-pub use entry::{Entry, Failure, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage};
-pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId};
+pub use entry::{
+    Entry, Failure, Lesson, Message, OpenCall, Outcome, Record, Source, Started, Tool, TurnHead, Usage, Withheld,
+};
+pub use id::{AgentId, CallId, ItemId, Mint, ResponseId, Seconds, Seq, SessionId, hash, plain_id};
 pub use item::{IS_ERROR, Item, Kind, Role, Status, output as output_body, user_message};
 pub use open::{Open, Opening, Part, PartKind};
 

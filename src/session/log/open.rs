@@ -21,6 +21,12 @@ pub struct Open {
     pub parts: Vec<Part>,
     /// Whether the model has finished it.
     pub closed: bool,
+    /// Whether its payload may come until the response is complete.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub payload_pending: bool,
+    /// The host whose model writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// Opaque provider payload: a whole reasoning item, or keys to replay with a call.
     #[serde(default)]
     pub payload: Option<Value>,
@@ -71,12 +77,22 @@ pub enum PartKind {
 
 impl Open {
     /// A new item without text.
-    pub fn new(id: ItemId, created_at: Seconds, opening: Opening) -> Self {
+    pub fn new(id: ItemId, created_at: Seconds, opening: Opening, origin: Option<String>) -> Self {
         let parts = match opening {
             Opening::Call { .. } => vec![Part { kind: PartKind::Arguments, text: String::new(), closed: false }],
             Opening::Message | Opening::Reasoning => Vec::new(),
         };
-        Self { id, created_at, opening, parts, closed: false, payload: None, lead: String::new() }
+        Self {
+            id,
+            created_at,
+            opening,
+            parts,
+            closed: false,
+            payload_pending: false,
+            origin,
+            payload: None,
+            lead: String::new(),
+        }
     }
 
     /// Whether it is a call.
@@ -109,6 +125,18 @@ impl Open {
         }
         if let Some(part) = self.parts.last_mut() {
             part.text.push_str(&text);
+        }
+    }
+
+    /// The text written last reads so, whatever its deltas said.
+    pub fn rewrite(&mut self, text: &str) {
+        if self.closed {
+            return;
+        }
+        if let Some(part) = self.parts.last_mut() {
+            self.lead.clear();
+            let text = if part.kind == PartKind::Arguments { text.trim_start() } else { text };
+            part.text = text.to_string();
         }
     }
 
@@ -170,7 +198,7 @@ impl Open {
                 (opening, vec![part(PartKind::Arguments, text_of(&body, "arguments"))])
             }
         };
-        Self { parts, closed: true, ..Self::new(item.id.clone(), item.created_at, opening) }
+        Self { parts, closed: true, ..Self::new(item.id.clone(), item.created_at, opening, item.origin.clone()) }
     }
 
     /// The name of the called tool; empty if the item is not a call.
@@ -200,6 +228,7 @@ impl Open {
             created_at: self.created_at,
             status,
             kind,
+            origin: self.origin.clone(),
             body: body.to_string(),
         }
     }
@@ -211,11 +240,11 @@ impl Open {
             .map(|part| match part.kind {
                 PartKind::Refusal => json!({"type": "refusal", "refusal": part.text}),
                 PartKind::Text | PartKind::Arguments | PartKind::Summary | PartKind::Reasoning => {
-                    json!({"type": "output_text", "text": part.text})
+                    json!({"type": "output_text", "text": part.text, "annotations": []})
                 }
             })
             .collect();
-        json!({"type": "message", "role": "assistant", "content": content})
+        self.with_payload(json!({"type": "message", "role": "assistant", "content": content}))
     }
 
     /// The provider's own item, if it sent one: it is replayed verbatim.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::session::log::{
-    CallId, Failure, Item, ItemId, Message, PartKind, ResponseId, Role, Seq, Tool, Unreadable, Usage,
+    CallId, Failure, Item, ItemId, Lesson, Message, PartKind, ResponseId, Role, Seq, Tool, Unreadable, Usage,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +103,8 @@ pub enum InitialItem {
 /// Output of the model, in terms common to all providers. Items arrive one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
+    /// Its items are that host's, as `Provider::origin` names it. Comes first, if at all.
+    Origin(String),
     /// An assistant message starts.
     Message,
     Reasoning,
@@ -118,10 +120,23 @@ pub enum ModelEvent {
         fresh: bool,
         text: String,
     },
+    /// The text written last reads so, whatever its deltas said.
+    Rewrite(String),
     /// The item that started last is finished.
     Close {
         /// Provider payload to replay with it.
         payload: Option<Value>,
+    },
+    /// The same, and its payload may come with `Payload`.
+    CloseBefore {
+        /// Provider payload, unless another comes.
+        payload: Option<Value>,
+    },
+    /// The payload of an item closed with `CloseBefore`.
+    Payload {
+        /// Its number among the items of the response.
+        item: u64,
+        payload: Value,
     },
     /// The response is complete.
     Finish {
@@ -150,6 +165,23 @@ pub struct ModelFailure {
     pub retryable: bool,
     /// How many seconds the provider asked to wait, if it did.
     pub retry_after_seconds: Option<u32>,
+    /// What the session can do about it.
+    pub remedy: Remedy,
+}
+
+/// What a session can do about a failed model request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing.
+    #[default]
+    None,
+    /// Repeat it so.
+    Learn(Box<Lesson>),
+    /// The host refused what it was shown. If it does so again, repeat it without what is new.
+    Withhold {
+        /// Whether it is images and files that the host refused.
+        media: bool,
+    },
 }
 
 /// Why an input was rejected. Nothing has changed.

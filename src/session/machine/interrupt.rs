@@ -66,6 +66,12 @@ impl Step<'_, '_> {
         let kind = Kind::Message { role: Role::User };
         let item = self.item(turn.response_id.clone(), Status::Completed, kind, body);
         self.append(Entry::Note { item });
-        self.append(Entry::Ended { outcome: Outcome::Cancelled, usage, at: self.context.now, turn });
+        self.append(Entry::Ended {
+            outcome: Outcome::Cancelled,
+            usage,
+            at: self.context.now,
+            turn,
+            refused: false,
+        });
     }
 }

@@ -14,7 +14,9 @@ mod state;
 use std::collections::BTreeMap;
 
 pub use effects::{Ack, Effects, InterruptStatus, MessageStatus, OutputStatus, Sample, Task, TaskId};
-pub use input::{Finish, InitialItem, Input, ModelEvent, ModelFailure, NewMessage, OnBusy, Rejected, ToolOutput};
+pub use input::{
+    Finish, InitialItem, Input, ModelEvent, ModelFailure, NewMessage, OnBusy, Rejected, Remedy, ToolOutput,
+};
 pub use model::MAX_ANSWER;
 pub use state::{BLOCK, LastTurn, Phase, State, Turn, Waiting};
 
@@ -69,6 +71,8 @@ pub struct Session {
     answered: usize,
     /// Size of the provider's call ids in it, in bytes.
     provider_ids: usize,
+    /// The host that it comes from.
+    origin: Option<String>,
 }
 
 /// What a step reads and draws from.
@@ -84,7 +88,18 @@ impl Session {
     /// A session as loaded from storage, with the open items of the last checkpoint.
     pub fn load(id: SessionId, settings: Settings, state: State, open: Vec<Open>) -> Self {
         let shown = logged(&state);
-        Self { id, settings, state, open, shown, asked: None, answered: 0, provider_ids: 0, heard: None }
+        Self {
+            id,
+            settings,
+            state,
+            open,
+            shown,
+            asked: None,
+            answered: 0,
+            provider_ids: 0,
+            origin: None,
+            heard: None,
+        }
     }
 
     /// The same, with the time model output last arrived: recovery counts from then.
@@ -308,7 +323,8 @@ impl Step<'_, '_> {
     }
 
     fn item(&mut self, response_id: ResponseId, status: Status, kind: Kind, body: String) -> Item {
-        Item { id: ItemId::mint(self.context.ids), response_id, created_at: self.context.now, status, kind, body }
+        let id = ItemId::mint(self.context.ids);
+        Item { id, response_id, created_at: self.context.now, status, kind, origin: None, body }
     }
 
     /// Requests the model, if the turn is sampling and within its limit of model calls. A delayed request is made when
@@ -329,6 +345,7 @@ impl Step<'_, '_> {
             self.session.asked = Some(at);
             self.session.answered = 0;
             self.session.provider_ids = 0;
+            self.session.origin = None;
             self.effects.start.push(Task::Sample(Sample { at }));
         }
     }
@@ -346,6 +363,11 @@ impl Step<'_, '_> {
 
     /// Ends the turn, whose last model request used `usage`, and starts the next queued message's turn.
     fn end(&mut self, outcome: Outcome, usage: Usage) {
+        self.end_as(outcome, usage, false);
+    }
+
+    /// The same. `refused`: because the host refused what it was shown.
+    fn end_as(&mut self, outcome: Outcome, usage: Usage, refused: bool) {
         let Some(turn) = self.session.state.turn() else {
             return;
         };
@@ -356,7 +378,7 @@ impl Step<'_, '_> {
             let item = self.item(turn.response_id.clone(), Status::Completed, Kind::Error, body);
             self.append(Entry::Note { item });
         }
-        self.append(Entry::Ended { outcome, usage: used, at: self.context.now, turn });
+        self.append(Entry::Ended { outcome, usage: used, at: self.context.now, turn, refused });
         self.next_turn();
     }
 

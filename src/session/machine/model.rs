@@ -1,7 +1,11 @@
 //! Model output, and what happens when it ends: the turn ends, or its calls are parked.
 
-use super::{BLOCK, Finish, MAX_ATTEMPTS, ModelEvent, ModelFailure, Phase, Rejected, Step};
-use crate::session::log::{CallId, Entry, Failure, ItemId, Open, OpenCall, Opening, Outcome, Seq, Status, Usage};
+use serde_json::Value;
+
+use super::{BLOCK, Finish, MAX_ATTEMPTS, ModelEvent, ModelFailure, Phase, Rejected, Remedy, Step};
+use crate::session::log::{
+    CallId, Entry, Failure, ItemId, Open, OpenCall, Opening, Outcome, Seq, Status, Usage, Withheld, hash,
+};
 
 /// The limit of one model response, in bytes: texts, arguments, names and provider payload.
 pub const MAX_ANSWER: usize = 4 * 1024 * 1024;
@@ -14,6 +18,8 @@ const NAME: usize = 64;
 /// The limit of all provider call ids in one response, in bytes: they are kept in the state row. Some hosts hide
 /// signatures of several kilobytes in them. A call beyond the limit is sent back under its client-side id.
 const PROVIDER_IDS: usize = 512 * 1024;
+/// The limit of what a session learns about hosts.
+const MAX_LESSONS: usize = 32;
 /// The longest provider-requested delay before a retry, in seconds.
 const MAX_DELAY: u32 = 120;
 
@@ -50,6 +56,7 @@ impl Step<'_, '_> {
                 return Ok(());
             }
             match event {
+                ModelEvent::Origin(origin) => self.session.origin = Some(origin),
                 ModelEvent::Message => self.open(Opening::Message),
                 ModelEvent::Reasoning => self.open(Opening::Reasoning),
                 ModelEvent::Call { provider_id, name } => {
@@ -63,12 +70,14 @@ impl Step<'_, '_> {
                         self.session.answered = self.session.answered.saturating_add(PART * begun);
                     }
                 }
-                ModelEvent::Close { payload } => {
+                ModelEvent::Rewrite(text) => {
                     if let Some(open) = self.session.open.last_mut() {
-                        open.payload = open.payload.take().or(payload);
-                        open.close();
+                        open.rewrite(&text);
                     }
                 }
+                ModelEvent::Close { payload } => self.close_last(payload, false),
+                ModelEvent::CloseBefore { payload } => self.close_last(payload, true),
+                ModelEvent::Payload { item, payload } => self.take_payload(request, item, payload),
                 ModelEvent::Finish { reason, usage } => {
                     self.finish(reason, usage);
                     return Ok(());
@@ -84,6 +93,10 @@ impl Step<'_, '_> {
         }
         let Phase::Sampling { attempt, restarts, at, .. } = self.session.state.phase else { return };
         let untouched = self.session.open.is_empty() && at == request;
+        if untouched && self.repeats(&failed.remedy) {
+            self.sample();
+            return;
+        }
         // 1, 2, 4 … seconds, unless the provider says otherwise.
         let delay_seconds = failed.retry_after_seconds.unwrap_or(1 << attempt.saturating_sub(1).min(5));
         if failed.retryable && untouched && attempt < MAX_ATTEMPTS && delay_seconds <= MAX_DELAY {
@@ -94,7 +107,45 @@ impl Step<'_, '_> {
             return;
         }
         self.close_open(true);
-        self.end(Outcome::Failed(failed.failure), Usage::default());
+        let refused = untouched && matches!(failed.remedy, Remedy::Withhold { .. });
+        self.end_as(Outcome::Failed(failed.failure), Usage::default(), refused);
+    }
+
+    /// Records how the request is to be repeated, if there is a way.
+    fn repeats(&mut self, remedy: &Remedy) -> bool {
+        let (state, at) = (&self.session.state, self.context.now);
+        let entry = match remedy {
+            Remedy::Learn(lesson) if !state.lessons.contains(&**lesson) && state.lessons.len() < MAX_LESSONS => {
+                Entry::Learned { lesson: (**lesson).clone(), at }
+            }
+            Remedy::Withhold { media } if state.trial.is_none() => {
+                let Some(to) = state.refused else { return false };
+                let withheld = Withheld { from: state.taken.plus(1), to, media: *media };
+                Entry::Withheld { withheld, at }
+            }
+            Remedy::None | Remedy::Learn(_) | Remedy::Withhold { .. } => return false,
+        };
+        self.append(entry);
+        true
+    }
+
+    /// Closes the item that started last.
+    fn close_last(&mut self, payload: Option<Value>, payload_pending: bool) {
+        if let Some(open) = self.session.open.last_mut() {
+            open.payload = open.payload.take().or(payload);
+            open.payload_pending = payload_pending;
+            open.close();
+        }
+    }
+
+    /// Takes the payload that an item of the response waits for.
+    fn take_payload(&mut self, request: Seq, item: u64, payload: Value) {
+        let Phase::Sampling { at, .. } = self.session.state.phase else { return };
+        let open = request.0.saturating_add(item).checked_sub(at.0).and_then(|n| usize::try_from(n).ok());
+        if let Some(open) = open.and_then(|n| self.session.open.get_mut(n)).filter(|open| open.payload_pending) {
+            open.payload = Some(payload);
+            open.payload_pending = false;
+        }
     }
 
     /// Whether a request is the current one. Items of it may have been appended already.
@@ -119,13 +170,15 @@ impl Step<'_, '_> {
         }
         self.flush();
         let id = ItemId::mint(self.context.ids);
-        self.session.open.push(Open::new(id, self.context.now, opening));
+        let origin = self.session.origin.clone();
+        self.session.open.push(Open::new(id, self.context.now, opening, origin));
     }
 
-    /// Appends what is finished, up to the first call, once the model continues with something else. Most often it does
+    /// Appends what is finished, up to the first call or the first item that waits for its payload, once the model continues with something else. Most often it does
     /// not, and the item is appended together with the end of the turn. Calls wait for the end of the response.
     fn flush(&mut self) {
-        while self.session.open.first().is_some_and(|open| open.closed && !open.is_call()) {
+        while self.session.open.first().is_some_and(|open| open.closed && !open.is_call() && !open.payload_pending)
+        {
             let open = self.session.open.remove(0);
             self.append_output(&open, Status::Completed, true);
         }
@@ -246,9 +299,9 @@ impl Step<'_, '_> {
         let reused = in_log || others.any(|(_, other)| *other == provider_id);
         let call_id = if taken { CallId::mint(self.context.ids) } else { own };
         let room = PROVIDER_IDS.saturating_sub(self.session.provider_ids);
-        // A provider that used an id twice needs two ids in later requests.
-        let renamed = provider_id != call_id.as_str() && (reused || provider_id.len() > room);
-        let provider_id = if renamed { call_id.0.clone() } else { provider_id };
+        // A provider that used an id twice, or none, needs another in later requests.
+        let renamed = provider_id.trim().is_empty() || reused || provider_id.len() > room;
+        let provider_id = if renamed { call_id.plain() } else { provider_id };
         self.session.provider_ids = self.session.provider_ids.saturating_add(provider_id.len());
         let name = name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().to_string();
         self.open(Opening::Call { call_id, provider_id, name });
@@ -258,10 +311,14 @@ impl Step<'_, '_> {
 /// What an event adds to the size of a response, in bytes.
 fn size_of(event: &ModelEvent) -> usize {
     match event {
-        ModelEvent::Message | ModelEvent::Reasoning | ModelEvent::Finish { .. } => 0,
+        ModelEvent::Origin(_) | ModelEvent::Message | ModelEvent::Reasoning | ModelEvent::Finish { .. } => 0,
         ModelEvent::Call { provider_id, name } => provider_id.len() + name.len(),
         ModelEvent::Text { text, .. } => text.len(),
-        ModelEvent::Close { payload } => payload.as_ref().map_or(0, |payload| payload.to_string().len()),
+        ModelEvent::Rewrite(text) => text.len(),
+        ModelEvent::Payload { payload, .. } => payload.to_string().len(),
+        ModelEvent::Close { payload } | ModelEvent::CloseBefore { payload } => {
+            payload.as_ref().map_or(0, |payload| payload.to_string().len())
+        }
     }
 }
 
@@ -273,9 +330,6 @@ fn own_name(provider_id: &str) -> CallId {
     if begins_well && provider_id.len() <= CALL_ID && provider_id.bytes().all(plain) {
         return CallId(provider_id.to_string());
     }
-    // FNV-1a: on a collision the second call merely gets a minted id.
-    let hash = provider_id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    CallId(format!("call_{hash:016x}"))
+    // On a collision the second call merely gets a minted id.
+    CallId(format!("call_{:016x}", hash(provider_id)))
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::session::log::{
-    Entry, Failure, Item, ItemId, OpenCall, Outcome, Record, ResponseId, Seconds, Seq, Source, Started, Tool,
-    TurnHead, Usage,
+    Entry, Failure, Item, ItemId, Kind, Lesson, OpenCall, Outcome, Record, ResponseId, Role, Seconds, Seq, Source,
+    Started, Tool, TurnHead, Usage, Withheld,
 };
 use crate::session::stream::SessionStatus;
 
@@ -38,6 +38,21 @@ pub struct State {
     pub requests: u64,
     /// When the session last changed.
     pub updated_at: Seconds,
+    /// The place of the last model response that succeeded: what is older, its host has taken.
+    #[serde(default, skip_serializing_if = "Seq::is_start")]
+    pub taken: Seq,
+    /// Until where a host has refused what came after `taken`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Seq>,
+    /// What the current model request is tried without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Withheld>,
+    /// What the model is no longer shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<Withheld>,
+    /// What hosts were found to refuse.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lessons: Vec<Lesson>,
 }
 
 /// What a session is doing.
@@ -133,6 +148,11 @@ impl State {
             usage: Usage::default(),
             requests: 0,
             updated_at: now,
+            taken: Seq(0),
+            refused: None,
+            trial: None,
+            withheld: Vec::new(),
+            lessons: Vec::new(),
         }
     }
 
@@ -216,6 +236,7 @@ impl State {
             }
             Entry::Called { calls, usage, at } => {
                 self.updated_at = *at;
+                self.succeed(record.seq);
                 if let Some(mut turn) = self.take_turn() {
                     self.requests = self.requests.saturating_add(1);
                     turn.model_calls = turn.model_calls.saturating_add(1);
@@ -242,8 +263,24 @@ impl State {
                     self.sample(turn, record.seq, next);
                 }
             }
-            Entry::Ended { outcome, usage, at, turn } => {
+            Entry::Learned { lesson, at } => {
                 self.updated_at = *at;
+                self.lessons.push(lesson.clone());
+                self.repeat(record.seq, *at);
+            }
+            Entry::Withheld { withheld, at } => {
+                self.updated_at = *at;
+                self.trial = Some(*withheld);
+                self.repeat(record.seq, *at);
+            }
+            Entry::Ended { outcome, usage, at, turn, refused } => {
+                self.updated_at = *at;
+                match outcome {
+                    Outcome::Completed | Outcome::Incomplete(_) => self.succeed(record.seq),
+                    Outcome::Failed(_) if *refused => self.refused = Some(record.seq),
+                    Outcome::Failed(_) | Outcome::Cancelled => {}
+                }
+                self.trial = None;
                 if matches!(self.phase, Phase::Sampling { .. }) {
                     self.requests = self.requests.saturating_add(1);
                 }
@@ -251,6 +288,46 @@ impl State {
                 self.last = Some(LastTurn { id: turn.response_id.clone(), outcome: outcome.clone() });
                 self.phase = Phase::Idle;
             }
+        }
+    }
+
+    /// A host has taken everything before this place, but for what it was tried without.
+    fn succeed(&mut self, seq: Seq) {
+        self.taken = seq;
+        self.refused = None;
+        self.withheld.extend(self.trial.take());
+    }
+
+    /// Whether the model is no longer shown an item as it is.
+    pub fn withholds(&self, place: Seq, item: &Item) -> bool {
+        let refusable = match item.kind {
+            Kind::Message { role: Role::User } | Kind::FunctionCallOutput { .. } => true,
+            Kind::Message { role: Role::Assistant }
+            | Kind::Reasoning
+            | Kind::FunctionCall { .. }
+            | Kind::Error => false,
+        };
+        let media = || item.body.contains("\"input_image\"") || item.body.contains("\"input_file\"");
+        let is = |one: &Withheld| one.from <= place && place <= one.to && (!one.media || media());
+        refusable && self.withheld.iter().any(is)
+    }
+
+    /// What a model is shown placeholders for.
+    pub fn withheld(&self) -> impl Iterator<Item = &Withheld> {
+        self.withheld.iter().chain(&self.trial)
+    }
+
+    /// The same model request again, at once and in another form.
+    fn repeat(&mut self, seq: Seq, at: Seconds) {
+        self.requests = self.requests.saturating_add(1);
+        let next = match &self.phase {
+            Phase::Sampling { attempt, restarts, since, .. } => {
+                Next { attempt: *attempt, restarts: *restarts, since: *since, wait: None }
+            }
+            Phase::Idle | Phase::Parked { .. } => Next::first(at),
+        };
+        if let Some(turn) = self.take_turn() {
+            self.sample(turn, seq, next);
         }
     }
 

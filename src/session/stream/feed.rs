@@ -84,6 +84,8 @@ impl<'s> Feed<'s> {
             | Entry::Queued(_)
             | Entry::Withdrawn { .. }
             | Entry::Dropped { .. }
+            | Entry::Learned { .. }
+            | Entry::Withheld { .. }
             | Entry::Note { .. } => {}
             Entry::Started(started) => self.started(started, log)?,
             Entry::Steered { queued, .. } => self.show(STEERED_INPUT, Step::InputConsumed(&log.item(*queued)?)),
@@ -114,7 +116,7 @@ impl<'s> Feed<'s> {
                 let (attempt, delay_seconds) = (*attempt, *delay_seconds);
                 self.show(RETRIED, Step::Retry { attempt, delay_seconds, error });
             }
-            Entry::Ended { outcome, usage, at, turn } => {
+            Entry::Ended { outcome, usage, at, turn, .. } => {
                 if self.wants(ENDED_TURN) {
                     let items = turn_items(turn.started, record.seq, log)?;
                     self.show(ENDED_TURN, Step::TurnEnded { turn, outcome, usage: *usage, at: *at, items });
@@ -289,6 +291,8 @@ fn turn_items(from: Seq, to: Seq, log: &dyn Log) -> Result<Vec<TurnItem>, Unread
                 | Entry::Note { .. }
                 | Entry::Dropped { .. }
                 | Entry::Retried { .. }
+                | Entry::Learned { .. }
+                | Entry::Withheld { .. }
                 | Entry::Ended { .. } => {}
             }
         }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Rig;
+use super::hosts::{self, APIS, Request};
+use super::{ModelEvent, Rig, State, Withheld};
 use crate::provider::{ContextLine, Host, ModelCall, Prompt, Provider, Sampling};
 
 /// One answer of each dialect: thought, text, and two calls, in the provider's own form.
@@ -68,10 +69,19 @@ fn a_session_may_change_its_provider_at_any_time() {
         for second in [first, 0, 1, 2, 3, first] {
             let (provider, bytes) = &answers()[second];
             let sampling = Sampling::default();
-            let prompt = Prompt { model: "m", instructions: None, tools: &[], context: &[], sampling: &sampling };
+            let prompt = Prompt {
+                model: "m",
+                instructions: None,
+                tools: &[],
+                context: &[],
+                sampling: &sampling,
+                withheld: &[],
+                lessons: &[],
+            };
             let (_, mut decoder) = provider.ask(&prompt).unwrap();
-            let mut events = decoder.push(bytes.as_bytes()).unwrap();
-            events.extend(decoder.finish().unwrap());
+            let mut events: Vec<_> = provider.origin().map(ModelEvent::Origin).into_iter().collect();
+            decoder.push(bytes.as_bytes(), &mut events).unwrap();
+            decoder.finish(&mut events).unwrap();
             rig.model(events);
             let calls: Vec<String> =
                 rig.session.state.open_calls().iter().map(|call| call.call_id.0.clone()).collect();
@@ -85,10 +95,23 @@ fn a_session_may_change_its_provider_at_any_time() {
 }
 
 /// Encodes the context for every dialect and checks the dialect's own rules.
-pub(super) fn assert_valid(context: &[ContextLine]) {
+pub(super) fn assert_valid(context: &[ContextLine], state: &State) {
     let sampling = Sampling::default();
+    let withheld: Vec<Withheld> = state.withheld().copied().collect();
+    let lessons: Vec<&str> = state.lessons.iter().map(|lesson| lesson.change.as_str()).collect();
     let host = || Host::at("https://model.test/v1");
-    let prompt = Prompt { model: "m", instructions: Some("i"), tools: &[], context, sampling: &sampling };
+    let prompt = Prompt {
+        model: "m",
+        instructions: Some("i"),
+        tools: &[],
+        context,
+        sampling: &sampling,
+        withheld: &withheld,
+        lessons: &lessons,
+    };
+    for api in APIS {
+        hosts::assert_accepted(&Request { api, body: &hosts::asked(api, &prompt) });
+    }
     let body = |provider: Provider| -> Value {
         match provider.ask(&prompt) {
             Some((ModelCall::Http(request), _)) => serde_json::from_str(&request.body).unwrap(),

@@ -69,7 +69,7 @@ fn a_call_that_is_only_named_says_its_tool_and_what_became_of_it() {
     rig.model(vec![ModelEvent::Message, text("too late"), close(), done()]);
     let items = output(&rig.seen);
     let keys: Vec<&String> = items[0].as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["call_id", "created_at", "id", "name", "response_id", "status", "truncated", "type"]);
+    assert_eq!(keys, ["id", "type", "status", "response_id", "created_at", "call_id", "name", "truncated"]);
     assert_eq!((&items[0]["name"], &items[0]["status"]), (&json!("look"), &json!("cancelled")));
     assert_eq!((&items[1]["status"], &items[1]["truncated"]), (&json!("expired"), &Value::Null));
 }

@@ -7,8 +7,8 @@ use super::*;
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    Say { tools: bool, on_busy: OnBusy },
-    Give { which: usize, again: bool, is_error: bool },
+    Say { tools: bool, on_busy: OnBusy, content: u8 },
+    Give { which: usize, again: bool, is_error: bool, output: u8 },
     Cancel(usize),
     Withdraw(usize),
     Interrupt,
@@ -16,7 +16,7 @@ pub enum Op {
     Alarm,
     Wait(u64),
     Model(Vec<Speech>),
-    Fail { retryable: bool },
+    Fail { retryable: bool, remedy: u8 },
     Save,
     Gather(bool),
     LoseWrite,
@@ -29,20 +29,33 @@ pub enum Op {
 pub enum Speech {
     Message,
     Reasoning,
-    Call { id: u8, known: bool },
+    Call { id: usize, name: usize },
+    Origin(usize),
     Text(PartKind, bool, String),
     Close,
     Finish,
     Limit,
 }
 
+/// A picture of nothing.
+const PICTURE: &str = "data:image/png;base64,AAAA";
+/// Ids of calls as models and hosts write them. Those at odd places are repeated until they are long.
+const IDS: [&str; 8] = ["c0", "c1", "", "call_PTLP8xhu", "functions.look:0", "c1 é", "abcDEF123", " "];
+/// Names of tools that nobody offers.
+const NAMES: [&str; 6] =
+    ["other", "", "functions.look:0", "look\" path=\"a", "look<|channel|>commentary", "großé"];
+/// The hosts that a session's answers come from.
+const ORIGINS: [&str; 3] =
+    ["chat https://model.test", "responses https://model.test", "anthropic https://model.test"];
+
 fn speech() -> impl Strategy<Value = Speech> {
     let kind = prop_oneof![Just(PartKind::Text), Just(PartKind::Refusal), Just(PartKind::Summary)];
     prop_oneof![
         3 => Just(Speech::Message),
         1 => Just(Speech::Reasoning),
-        3 => (0u8..6, any::<bool>()).prop_map(|(id, known)| Speech::Call { id, known }),
-        6 => (kind, any::<bool>(), "[a-z北🙂\n ]{0,6}").prop_map(|(kind, fresh, text)| Speech::Text(kind, fresh, text)),
+        3 => (0..IDS.len(), 0..NAMES.len() * 2).prop_map(|(id, name)| Speech::Call { id, name }),
+        1 => (0..ORIGINS.len()).prop_map(Speech::Origin),
+        6 => (kind, any::<bool>(), "[a-z北🙂\n {}\":1]{0,6}").prop_map(|(kind, fresh, text)| Speech::Text(kind, fresh, text)),
         4 => Just(Speech::Close),
         3 => Just(Speech::Finish),
         1 => Just(Speech::Limit),
@@ -53,9 +66,9 @@ pub fn op() -> impl Strategy<Value = Op> {
     let on_busy = prop_oneof![4 => Just(OnBusy::Queue), 2 => Just(OnBusy::Steer),
         1 => Just(OnBusy::Interrupt), 1 => Just(OnBusy::Reject)];
     prop_oneof![
-        4 => (any::<bool>(), on_busy).prop_map(|(tools, on_busy)| Op::Say { tools, on_busy }),
-        6 => (0usize..4, any::<bool>(), any::<bool>())
-            .prop_map(|(which, again, is_error)| Op::Give { which, again, is_error }),
+        4 => (any::<bool>(), on_busy, 0u8..8).prop_map(|(tools, on_busy, content)| Op::Say { tools, on_busy, content }),
+        6 => (0usize..4, any::<bool>(), any::<bool>(), 0u8..8)
+            .prop_map(|(which, again, is_error, output)| Op::Give { which, again, is_error, output }),
         1 => (0usize..4).prop_map(Op::Cancel),
         1 => (0usize..4).prop_map(Op::Withdraw),
         1 => Just(Op::Interrupt),
@@ -63,7 +76,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Alarm),
         1 => (1u64..200).prop_map(Op::Wait),
         12 => vec(speech(), 1..5).prop_map(Op::Model),
-        1 => any::<bool>().prop_map(|retryable| Op::Fail { retryable }),
+        2 => (any::<bool>(), 0u8..6).prop_map(|(retryable, remedy)| Op::Fail { retryable, remedy }),
         2 => Just(Op::Save),
         2 => any::<bool>().prop_map(Op::Gather),
         1 => Just(Op::LoseWrite),
@@ -74,12 +87,19 @@ pub fn op() -> impl Strategy<Value = Op> {
 
 pub fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
     match op {
-        Op::Say { tools, on_busy } => {
+        Op::Say { tools, on_busy, content } => {
             let tools: &[&str] = if *tools { &["look"] } else { &[] };
-            let message = NewMessage { on_busy: *on_busy, ..posted("hello", tools) };
+            let content = match content {
+                0 => json!([]),
+                1 => json!([{"type": "input_text", "text": " \n"}]),
+                2 => json!([{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": PICTURE}]),
+                3 => json!([{"type": "input_image", "image_url": PICTURE}, {"type": "input_text", "text": ""}]),
+                _ => json!([{"type": "input_text", "text": "hello"}]),
+            };
+            let message = NewMessage { on_busy: *on_busy, content, ..posted("hello", tools) };
             drop(rig.step(Input::Message(message)));
         }
-        Op::Give { which, again, is_error } => {
+        Op::Give { which, again, is_error, output } => {
             let open = rig.session.state.open_calls();
             let Some(call) = open.get(*which % open.len().max(1)) else { return };
             let call_id = call.call_id.0.clone();
@@ -88,13 +108,19 @@ pub fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
                 accepted(rig, Input::Output(given));
                 return;
             }
-            let given = ToolOutput { call_id: CallId(call_id.clone()), output: json!("out"), is_error: false };
+            let output = match output {
+                0 => json!(""),
+                1 => json!([]),
+                2 => json!([{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": PICTURE}]),
+                3 => json!("\n"),
+                _ => json!("out"),
+            };
+            let given = ToolOutput { call_id: CallId(call_id.clone()), output: output.clone(), is_error: false };
             if accepted(rig, Input::Output(given)) && *again {
                 let before = rig.session.state.clone();
-                assert!(matches!(
-                    rig.give(&call_id, "out"),
-                    Ok(Ack::Output { status: OutputStatus::Duplicate, .. })
-                ));
+                let same = ToolOutput { call_id: CallId(call_id.clone()), output, is_error: false };
+                let again = rig.step(Input::Output(same));
+                assert!(matches!(again, Ok(Ack::Output { status: OutputStatus::Duplicate, .. })));
                 assert_eq!(rig.give(&call_id, "other"), Err(Rejected::AlreadyResolved(CallId(call_id))));
                 assert_eq!(rig.session.state, before, "a duplicate has changed something");
             }
@@ -127,9 +153,19 @@ pub fn perform<L: TestLog>(rig: &mut Rig<L>, op: &Op) {
             let events = speeches.iter().map(event).collect();
             rig.step(Input::Model { at, events }).unwrap();
         }
-        Op::Fail { retryable } => {
+        Op::Fail { retryable, remedy } => {
             let Some(at) = rig.request else { return };
-            rig.step(Input::ModelFailed { at, failure: failed("upstream_error", *retryable) }).unwrap();
+            let change = ["omit stream_options", "omit private"].get(usize::from(*remedy)).copied();
+            let remedy = match (change, remedy) {
+                (Some(change), _) => {
+                    let (origin, model) = (ORIGINS[0].to_string(), "m".to_string());
+                    Remedy::Learn(Box::new(Lesson { origin, model, change: change.into() }))
+                }
+                (None, 2 | 3) => Remedy::Withhold { media: *remedy == 2 },
+                (None, _) => Remedy::None,
+            };
+            let failure = ModelFailure { remedy, ..failed("upstream_error", *retryable) };
+            rig.step(Input::ModelFailed { at, failure }).unwrap();
         }
         Op::Save => rig.save(),
         Op::Gather(gathers) => rig.gathers = *gathers,
@@ -151,7 +187,8 @@ fn event(speech: &Speech) -> ModelEvent {
     match speech {
         Speech::Message => ModelEvent::Message,
         Speech::Reasoning => ModelEvent::Reasoning,
-        Speech::Call { id, known } => call(&format!("c{id}"), if *known { "look" } else { "other" }),
+        Speech::Call { id, name } => call(&IDS[*id].repeat(1 + id % 2 * 30), NAMES.get(*name).unwrap_or(&"look")),
+        Speech::Origin(origin) => ModelEvent::Origin(ORIGINS[*origin].into()),
         Speech::Text(kind, fresh, text) => ModelEvent::Text { kind: *kind, fresh: *fresh, text: text.clone() },
         Speech::Close => close(),
         Speech::Finish => done(),

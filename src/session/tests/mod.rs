@@ -2,6 +2,7 @@
 
 mod dialects;
 mod grammar;
+mod hosts;
 mod large;
 pub(crate) mod laws;
 mod life;
@@ -96,7 +97,7 @@ impl TestLog for Memory {
                     Kind::FunctionCallOutput { .. } => ContextPart::Output,
                     Kind::Error => panic!("an error is shown to the model"),
                 };
-                ContextLine { part, body: item.body }
+                ContextLine { place: record.seq, part, origin: item.origin, body: item.body }
             })
             .collect()
     }
@@ -286,7 +287,7 @@ impl<L: TestLog> Rig<L> {
             self.request = Some(sample.at);
             let prompt = self.log.context();
             assert_valid(&prompt);
-            dialects::assert_valid(&prompt);
+            dialects::assert_valid(&prompt, &self.session.state);
             if let Some(last) = self.prompts.last() {
                 assert!(
                     prompt.starts_with(last),
@@ -501,7 +502,7 @@ pub fn done() -> ModelEvent {
 
 pub fn failed(code: &str, retryable: bool) -> ModelFailure {
     let failure = Failure { code: code.into(), message: "it went wrong".into() };
-    ModelFailure { failure, retryable, retry_after_seconds: None }
+    ModelFailure { failure, retryable, retry_after_seconds: None, remedy: Remedy::None }
 }
 
 pub fn data(event: &Event) -> Value {

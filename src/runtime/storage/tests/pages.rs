@@ -16,6 +16,7 @@ pub fn record(seq: u64, body: &str) -> Record {
         created_at: Seconds(1),
         status: Status::Completed,
         kind: Kind::Message { role: Role::User },
+        origin: None,
         body: body.into(),
     };
     Record { seq: Seq(seq), entry: Entry::Seeded { item } }

@@ -24,7 +24,8 @@ fn stored() -> sqlite::Memory {
 
 /// All that is in the log table.
 fn rows(sql: &sqlite::Memory) -> String {
-    sql.joined("SELECT seq, entry, body FROM log ORDER BY seq", Vec::new()).unwrap()
+    let rows = sql.query("SELECT concat_ws(' ', seq, entry, body) FROM log ORDER BY seq", Vec::new()).unwrap();
+    rows.into_iter().map(|mut row| row.text()).collect::<Vec<_>>().join("\n")
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rusqlite::types::{ToSqlOutput, Value as Sqlite, ValueRef};
 use rusqlite::{Connection, Error, MAIN_DB, params_from_iter};
 use serde_json::Value;
 
-use crate::runtime::storage::sql::{COLUMN, Database, ROW, Row};
+use crate::runtime::storage::sql::{Database, Row};
 use crate::session::Unreadable;
 
 /// The database. Clones share it.
@@ -61,17 +61,6 @@ impl Memory {
 impl Database for Memory {
     fn query(&self, query: &str, args: Vec<Value>) -> Result<Vec<Row>, Unreadable> {
         Ok(self.rows(query, args)?.into_iter().map(Row::new).collect())
-    }
-
-    fn joined(&self, query: &str, args: Vec<Value>) -> Result<String, Unreadable> {
-        let column = |value: &Value| match value {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let rows = self.rows(query, args)?;
-        let row = |row: &Vec<Value>| row.iter().map(column).collect::<Vec<_>>().join(&COLUMN.to_string());
-        Ok(rows.iter().map(row).collect::<Vec<_>>().join(&ROW.to_string()))
     }
 
     fn execute(&self, statement: &str, args: Vec<Value>) -> Result<(), Unreadable> {
