@@ -191,7 +191,8 @@ impl Config {
         self.check_provider(info.agent.provider.as_ref(), info.model(), &info.sampling())
     }
 
-    /// The same for a message: with its own model and settings, and with its images and files.
+    /// Rejects a message whose settings, images or files its provider does not support. Whether there is such a provider
+    /// is asked when the model is.
     pub fn check_message(
         &self,
         info: &SessionInfo,
@@ -200,8 +201,12 @@ impl Config {
         content: &Value,
     ) -> Result<(), Error> {
         let model = model.unwrap_or_else(|| info.model());
-        self.check_provider(info.agent.provider.as_ref(), model, &info.sampling().with(own))?;
-        self.check_content(info, model, content, "data.content")
+        let Ok((provider, _)) = self.provider(info.agent.provider.as_ref(), model) else { return Ok(()) };
+        let sampling = info.sampling().with(own);
+        match sampling.fault().or_else(|| provider.refuses(&sampling)) {
+            Some((setting, why)) => Err(Error::invalid(setting, why)),
+            None => self.check_content(info, model, content, "data.content"),
+        }
     }
 
     /// Rejects images and files that the provider has no form for.

@@ -347,7 +347,9 @@ impl<'de> Deserializer<'de> for Reader {
         match self.0 {
             Value::Array(_) => self.deserialize_seq(visitor),
             Value::Object(_) => self.deserialize_map(visitor),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => self.scalar(visitor),
+            // Keeps the digits, if it is read as a `Value`.
+            Value::Number(number) => number.deserialize_any(visitor).map_err(Fault::custom),
+            Value::Null | Value::Bool(_) | Value::String(_) => self.scalar(visitor),
         }
     }
 

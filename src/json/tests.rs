@@ -154,3 +154,15 @@ fn a_fault_says_where_it_is() {
         assert_eq!(read::<Whole>(text).unwrap_err().to_string(), fault, "{text}");
     }
 }
+
+#[test]
+fn json_that_passes_through_keeps_its_order_and_its_digits() {
+    #[derive(serde::Deserialize)]
+    struct Holder {
+        schema: Value,
+        ratio: f64,
+    }
+    let schema = r#"{"b":12345678901234567890123,"a":1.50,"c":[-9223372036854775809,0.1]}"#;
+    let holder: Holder = read(&format!("{{\"ratio\":1.50,\"schema\":{schema}}}")).unwrap();
+    assert_eq!((holder.schema.to_string().as_str(), holder.ratio), (schema, 1.5));
+}

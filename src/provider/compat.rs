@@ -24,6 +24,9 @@ pub struct Compat {
     /// Whether every message with calls needs a `reasoning_content`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reasoning_content: bool,
+    /// Whether outputs without a word are filled in.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fill_blanks: bool,
 }
 
 /// How a model is told to think.
@@ -94,7 +97,7 @@ pub const ANTHROPIC: &[Learnable] = &[
 ];
 
 /// Words of a refusal that say that a key is not wanted, rather than that its value is wrong.
-const UNWANTED: [&str; 22] = [
+const UNWANTED: [&str; 26] = [
     "unsupported",
     "not support",
     "n't support",
@@ -117,6 +120,10 @@ const UNWANTED: [&str; 22] = [
     "no longer",
     "invalid field",
     "cannot be used",
+    "invalid parameter",
+    "no such",
+    "does not exist",
+    "illegal",
 ];
 
 /// Words of a refusal of private matter.
@@ -129,6 +136,10 @@ const PRIVATE: [&str; 7] = [
     "reasoning_content",
     "reasoning_details",
 ];
+
+/// Words of a refusal of messages that say nothing.
+const EMPTY: [&str; 6] =
+    ["not be empty", "non-empty", "is empty", "not be blank", "cannot be empty", "empty content"];
 
 /// Words that say that something is not there.
 const MISSING: [&str; 3] = ["missing", "required", "must be p"];
@@ -154,6 +165,7 @@ impl Compat {
                     });
                 }
                 (Some("reasoning_content"), None, None) => compat.reasoning_content = true,
+                (Some("fill_blanks"), None, None) => compat.fill_blanks = true,
                 _ => {}
             }
         }
@@ -231,6 +243,9 @@ pub fn learned(body: &str, learnable: &[&'static Learnable], private: bool) -> O
     if private && any(&PRIVATE) && !any(&["include"]) {
         return Some("omit private");
     }
+    if any(&EMPTY) && any(&["message", "content", "output", "text"]) {
+        return Some("fill_blanks");
+    }
     if !any(&UNWANTED) {
         return None;
     }
@@ -255,6 +270,8 @@ pub fn described(change: &str) -> String {
         ["omit", "private"] => "without the reasoning that this host wrote earlier".into(),
         ["omit", key] => format!("without {key}"),
         ["rename", key, name] => format!("with {name} in place of {key}"),
+        ["fill_blanks"] => "with a placeholder for empty outputs".into(),
+        ["reasoning_content"] => "with a reasoning_content in every message with calls".into(),
         ["thinking", "off"] => "without thinking".into(),
         ["thinking", kind] => format!("with {kind} thinking"),
         _ => format!("with {change}"),
@@ -300,6 +317,7 @@ mod tests {
             assert_eq!(learned(said, &known, false), None, "{said}");
         }
         assert_eq!(learned("Invalid signature in thinking block", &known, true), Some("omit private"));
+        assert_eq!(learned("message at position 2 must not be empty", &known, false), Some("fill_blanks"));
         assert_eq!(learned("Missing `reasoning_content` field", &known, true), Some("reasoning_content"));
     }
 

@@ -32,7 +32,7 @@ impl<'a> Prompt<'a> {
 
     /// The transcript's view from a host.
     pub fn view(&self, home: &'a str, compat: &Compat) -> View<'a> {
-        View { home, private: compat.private(), withheld: self.withheld }
+        View { home, private: compat.private(), fills: compat.fill_blanks, withheld: self.withheld }
     }
 
     /// Whether the transcript has images or files after a place.

@@ -69,7 +69,7 @@ pub fn status(status: u16, body: &str, retry_after_seconds: Option<u32>, asked: 
     };
     let mut failed = placed(judge(Some(status), &error, body), asked);
     failed.retry_after_seconds = retry_after_seconds.or(failed.retry_after_seconds);
-    if let Remedy::Withhold { .. } = failed.remedy
+    if (matches!(failed.remedy, Remedy::Withhold { .. }) || matches!(status, 404 | 405 | 500 | 501))
         && let Some(change) = compat::learned(body, &asked.learnable, asked.private)
     {
         let (origin, model) = (asked.origin.clone(), asked.model.clone());
@@ -89,11 +89,16 @@ pub fn placed(mut failed: ModelFailure, asked: &Asked) -> ModelFailure {
     failed
 }
 
-/// How long a provider asks to wait: `retry-after-ms`, or `retry-after` as seconds or as a date (RFC 9110, 10.2.3).
+/// How long a provider asks to wait: `retry-after-ms`, or `retry-after` as seconds, as a date (RFC 9110, 10.2.3) or, as some
+/// write it, `30s`.
 pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Option<u32> {
     let number = |name: &str| header(name).and_then(|text| json::parse_f64(text.trim()));
     let millis = number("retry-after-ms").map(|millis| millis / 1000.0);
     if let Some(seconds) = millis.or_else(|| number("retry-after")) {
+        return Some(whole_seconds(seconds));
+    }
+    let text = header("retry-after")?.trim().to_ascii_lowercase();
+    if let Some(seconds) = duration(&text) {
         return Some(whole_seconds(seconds));
     }
     let date = httpdate::parse_http_date(header("retry-after")?.trim()).ok()?;
@@ -105,7 +110,21 @@ pub fn retry_after(header: &dyn Fn(&str) -> Option<String>, now: Seconds) -> Opt
 fn wait_in(body: &str) -> Option<u32> {
     let said = body.to_ascii_lowercase();
     let after = |words: &str| said.split_once(words).map(|(_, rest)| rest.trim_start_matches([':', ' ', '"']));
-    let words = ["retrydelay\"", "retry_after\"", "retry in ", "try again in ", "retry after ", "please wait "];
+    if let Some(millis) = after("retry_after_ms\"").and_then(duration) {
+        return Some(whole_seconds(millis / 1000.0));
+    }
+    let words = [
+        "retrydelay\"",
+        "retry_after\"",
+        "retryafter\"",
+        "retry_after_seconds\"",
+        "retry in ",
+        "again in ",
+        "retry after ",
+        "again after ",
+        "please wait ",
+        "available in ",
+    ];
     words.into_iter().filter_map(after).find_map(duration).map(whole_seconds)
 }
 
@@ -114,10 +133,8 @@ fn duration(text: &str) -> Option<f64> {
     let (mut rest, mut seconds) = (text, None);
     loop {
         let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-        let Some((Ok(number), after)) = rest.split_at_checked(digits).map(|(n, after)| (n.parse::<f64>(), after))
-        else {
-            return seconds;
-        };
+        let number = rest.split_at_checked(digits).and_then(|(n, after)| Some((json::parse_f64(n)?, after)));
+        let Some((number, after)) = number else { return seconds };
         let after = after.trim_start_matches(' ');
         let unit = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, after) = after.split_at_checked(unit)?;
@@ -143,6 +160,12 @@ pub fn is_error(json: &Value) -> bool {
     let kind = |key: &str| field(json, key) == "error";
     let code = lenient::count(field(field(json, "base_resp"), "status_code"));
     lenient::is_given(field(json, "error")) || kind("object") || kind("type") || code.is_some_and(|code| code != 0)
+}
+
+/// Whether JSON that is no part of an answer says only that something went wrong.
+pub fn is_flat_error(json: &Value) -> bool {
+    let says = ["message", "detail", "msg", "error_msg"].iter().any(|key| lenient::is_given(field(json, key)));
+    says && ["choices", "usage", "content", "output", "type"].iter().all(|key| field(json, key).is_null())
 }
 
 /// The response is JSON that is no answer.
@@ -308,7 +331,7 @@ fn status_of(code: &str) -> Option<u16> {
 }
 
 /// Words of a refusal by a filter, in lower case.
-const FILTERS: [&str; 12] = [
+const FILTERS: [&str; 16] = [
     "content_filter",
     "content filter",
     "content management policy",
@@ -321,28 +344,46 @@ const FILTERS: [&str; 12] = [
     "flagged",
     "usage polic",
     "safety system",
+    "content exists risk",
+    "considered high risk",
+    "sensitive words",
+    "敏感",
 ];
 
 /// Words of a context that is too long, in lower case. Each line must occur whole, its parts in any order.
-const OVERFLOWS: [&[&str]; 18] = [
+const OVERFLOWS: [&[&str]; 32] = [
     &["context_length_exceeded"],
+    &["context_window_exceeded"],
     &["exceed_context_size"],
+    &["max_prompt_tokens_exceeded"],
+    &["string_above_max_length"],
     &["context length"],
     &["context window"],
     &["context size"],
     &["context limit"],
+    &["context-length"],
     &["maximum context"],
+    &["exceeds the context"],
     &["prompt is too long"],
     &["prompt too long"],
+    &["prompt is longer"],
     &["input is too long"],
-    &["input token count", "exceed"],
-    &["input tokens", "exceed"],
+    &["input too long"],
+    &["input token", "exceed"],
+    &["prompt token", "exceed"],
+    &["input length", "exceed"],
+    &["prompt length", "exceed"],
+    &["input length should be"],
     &["maximum prompt length"],
+    &["maximum input length"],
+    &["maximum model length"],
+    &["max_model_len"],
     &["model token limit"],
     &["too many tokens", "limit for this model"],
     &["too many input tokens"],
-    &["reduce the length of the messages"],
-    &["request too large", "context"],
+    &["too many prompt tokens"],
+    &["reduce the length of"],
+    &["`inputs` tokens", "must be <="],
 ];
 
 /// Words of a refusal of an image or a file, in lower case.
@@ -360,6 +401,10 @@ const MEDIA: [&str; 12] = [
     "base64",
     "attachment",
 ];
+
+/// Words of an image that cannot be read, in lower case.
+const BAD_IMAGES: [&str; 6] =
+    ["process image", "valid image", "image data", "unsupported image", "image format", "image_parse_error"];
 
 /// Words of an account without money, in lower case.
 const MONEY: [&str; 5] =
@@ -400,6 +445,7 @@ fn judge(http: Option<u16>, error: &Said, raw: &str) -> ModelFailure {
         Some(404) if any(&["image input", "support image"]) => refused("upstream_error", message, true),
         Some(408 | 409 | 425) => limited(failure("upstream_error", message, true), &raw),
         Some(status) if status < 500 => failure("upstream_error", message, false),
+        None if any(&BAD_IMAGES) => refused("upstream_error", message, true),
         None if any(&["insufficient balance", "insufficient_quota"]) => {
             failure("rate_limit_exceeded", message, false)
         }
@@ -418,6 +464,7 @@ fn quote(text: &str) -> String {
         ["<html", "<!doctype", "<head", "<body", "<center", "<title", "<h1", "<p>", "<div", "<?xml"];
     let lower = text.to_ascii_lowercase();
     let end = MARKUP.iter().filter_map(|tag| lower.find(tag)).min().unwrap_or(text.len());
+    let end = if lower.trim_start().starts_with('<') { 0 } else { end };
     let plain = text.get(..end).unwrap_or_default().trim();
     plain.get(..plain.floor_char_boundary(QUOTE)).unwrap_or_default().to_string()
 }
@@ -469,6 +516,51 @@ mod tests {
         for nonsense in ["soon", "", "NaN", "Mon, 99 Nov 2026"] {
             assert_eq!(after("retry-after", nonsense), None, "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_wait_may_stand_in_the_body() {
+        for (said, seconds) in [
+            (r#"{"details":[{"retryDelay":"2.337906927s"}]}"#, 3),
+            ("Please try again in 450ms.", 1),
+            ("Please retry in 1m30s", 90),
+            ("Please wait 20 seconds", 20),
+            (r#"{"retry_after": 7}"#, 7),
+            (r#"{"retry_after_ms": 2300}"#, 3),
+        ] {
+            assert_eq!(status(429, said, None, &Asked::default()).retry_after_seconds, Some(seconds), "{said}");
+        }
+        assert_eq!(status(429, "try again in 9s", Some(2), &Asked::default()).retry_after_seconds, Some(2));
+        assert_eq!(status(429, "try again in a while", None, &Asked::default()).retry_after_seconds, None);
+    }
+
+    #[test]
+    fn the_words_of_many_hosts_are_known() {
+        let code = |status_code: u16, said: &str| status(status_code, said, None, &Asked::default()).failure.code;
+        for said in [
+            "request (124071 tokens) exceeds the available context size (123904 tokens)",
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+            "Input is too long for requested model.",
+            "Your request exceeded model token limit: 262144",
+            "The decoder prompt (length 5000) is longer than the maximum model length of 4096",
+            "prompt token count of 100 exceeds the limit of 80",
+            "`inputs` tokens + `max_new_tokens` must be <= 4096",
+        ] {
+            assert_eq!(code(400, said), "context_length_exceeded", "{said}");
+        }
+        for said in ["Content Exists Risk", "rejected as a result of our safety system", "code: content_filter"] {
+            assert_eq!(code(400, said), "content_filter", "{said}");
+        }
+        assert_eq!(code(400, "max_tokens is above the maximum value 32768"), "upstream_error");
+        assert_eq!(code(429, "Too many tokens, please wait"), "rate_limit_exceeded");
+        assert_eq!(code(402, "{}"), "rate_limit_exceeded");
+        let asked = Asked { media: true, ..Asked::default() };
+        let failed = status(400, "Could not process image", None, &asked);
+        assert_eq!(failed.failure.code, "content_refused");
+        assert_eq!(failed.remedy, Remedy::Withhold { media: true });
+        let page = status(502, "<html><head><title>502</title>", None, &asked).failure.message;
+        assert_eq!(page, "the model provider returned 502");
     }
 
     #[test]

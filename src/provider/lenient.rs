@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::json::field;
+use crate::json::{self, field};
 
 /// A text; of a number its digits; of content in parts their texts. Empty for anything else.
 pub fn text(value: &Value) -> Cow<'_, str> {
@@ -30,7 +30,7 @@ pub fn count(value: &Value) -> Option<u64> {
     let float = |number: f64| (number.is_finite() && number >= 0.0).then_some(number as u64);
     match value {
         Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(float)),
-        Value::String(text) => text.trim().parse().ok().or_else(|| text.trim().parse().ok().and_then(float)),
+        Value::String(text) => text.trim().parse().ok().or_else(|| json::parse_f64(text.trim()).and_then(float)),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
 }

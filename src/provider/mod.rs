@@ -4,6 +4,7 @@
 //! Failures are classified in one table, in [`failure`].
 
 mod anthropic;
+mod arguments;
 mod bounds;
 mod chat;
 pub mod compat;
@@ -18,6 +19,7 @@ mod projection;
 mod responses;
 mod sampling;
 mod scripted;
+mod stop;
 mod stream;
 mod workers_ai;
 

@@ -78,11 +78,11 @@ impl Frames {
 /// A message as a frame; `None` for a sign of life.
 fn frame(message: sse::Message) -> Result<Option<Frame>, ModelFailure> {
     let data = message.data.trim();
-    if data.is_empty() {
-        return Ok(None);
-    }
     if data == "[DONE]" {
         return Ok(Some(Frame::Done));
+    }
+    if !data.starts_with(['{', '[']) {
+        return Ok(None);
     }
     let mut json = read(&message.data).map_err(|e| failure::unparsed(&e))?;
     if let Some(object) = json.as_object_mut()
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn signs_of_life_are_no_events_and_a_page_is_no_answer() {
-        let frames = pushed(&mut Frames::new(), b"data:\n\nevent: ping\ndata: \n\n: x\n\n").unwrap();
+        let frames = pushed(&mut Frames::new(), b"data:\n\nevent: ping\ndata: \n\n: x\n\ndata: ping\n\n").unwrap();
         assert!(frames.is_empty());
         let mut frames = Frames::new();
         pushed(&mut frames, b"<html>x").unwrap();

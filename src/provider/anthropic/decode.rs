@@ -4,10 +4,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::json::field;
+use crate::provider::arguments::{Arguments, Grown};
 use crate::provider::dialect::Decoder;
 use crate::provider::projection::FIELDS;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{failure, lenient};
+use crate::provider::{failure, lenient, stop};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 pub struct ResponseDecoder {
@@ -37,7 +38,11 @@ struct Block {
     input: Option<String>,
     /// Text that waits.
     text: String,
+    /// A call's arguments.
+    arguments: Arguments,
     stopped: bool,
+    /// The text that waits takes the place of what was passed on.
+    rewritten: bool,
     /// A block that is not passed on.
     ignored: bool,
 }
@@ -66,14 +71,15 @@ impl ResponseDecoder {
             "message_delta" => {
                 self.count(field(event, "usage"));
                 let reason = lenient::text(field(field(event, "delta"), "stop_reason"));
+                stop::finish(&reason)?;
                 if !reason.is_empty() {
                     self.reason = Some(reason.into_owned());
                 }
             }
             "message_stop" => self.end(out),
             // A host that ignores that a stream was asked for.
-            "message" => self.whole(event, out),
-            _ if failure::is_error(event) => return Err(failure::in_band(event)),
+            "message" => return self.whole(event, out),
+            _ if failure::is_error(event) || failure::is_flat_error(event) => return Err(failure::in_band(event)),
             _ => {}
         }
         Ok(())
@@ -119,7 +125,9 @@ impl ResponseDecoder {
             kind,
             input,
             text: given.into_owned(),
+            arguments: Arguments::default(),
             stopped: false,
+            rewritten: false,
         });
         self.pass_on(out);
     }
@@ -150,7 +158,10 @@ impl ResponseDecoder {
         }
         // Above the session's limit there is more than enough to end the response.
         if !block.ignored && block.text.len() <= MAX_ANSWER {
-            block.text.push_str(&more);
+            match block.kind {
+                PartKind::Arguments => block.argue(&more),
+                _ => block.text.push_str(&more),
+            }
         }
         self.waiting = self.waiting.saturating_add(more.len());
         self.pass_on(out);
@@ -180,7 +191,9 @@ impl ResponseDecoder {
                     block.text.push_str(&block.input.take().unwrap_or_default());
                 }
                 let text = std::mem::take(&mut block.text);
-                if !text.is_empty() {
+                if std::mem::take(&mut block.rewritten) {
+                    out.push(ModelEvent::Rewrite(text));
+                } else if !text.is_empty() {
                     out.push(ModelEvent::Text { kind: block.kind, fresh: false, text });
                 }
             }
@@ -202,13 +215,7 @@ impl ResponseDecoder {
             return;
         }
         self.stop_all(out);
-        let reason = match self.reason.as_deref() {
-            Some("max_tokens" | "model_context_window_exceeded" | "length") => {
-                Finish::Limit("max_output_tokens".into())
-            }
-            Some("refusal" | "content_filter" | "guardrail_intervened") => Finish::Limit("content_filter".into()),
-            _ => Finish::Done,
-        };
+        let reason = stop::finish(self.reason.as_deref().unwrap_or_default()).unwrap_or(Finish::Done);
         out.push(ModelEvent::Finish { reason, usage: self.usage });
     }
 
@@ -225,18 +232,33 @@ impl ResponseDecoder {
     }
 
     /// The response of a host that does not stream.
-    fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) {
+    fn whole(&mut self, body: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         self.count(field(body, "usage"));
         for (index, block) in (0..).zip(lenient::list(field(body, "content"))) {
             self.begin(Some(index), block, out);
             self.stop(Some(index), out);
         }
-        self.reason = Some(lenient::text(field(body, "stop_reason")).into_owned());
+        let reason = lenient::text(field(body, "stop_reason"));
+        stop::finish(&reason)?;
+        self.reason = Some(reason.into_owned());
         self.end(out);
+        Ok(())
     }
 }
 
 impl Block {
+    /// Appends to a call's arguments.
+    fn argue(&mut self, more: &str) {
+        match self.arguments.grow(more) {
+            Grown::Not => {}
+            Grown::By(text) => self.text.push_str(&text),
+            Grown::Anew(text) => {
+                self.text = text;
+                self.rewritten = true;
+            }
+        }
+    }
+
     /// Appends to a thinking block that must be sent back.
     fn grow(&mut self, key: &str, more: &str) {
         if let Some(thought) = self.thought.as_mut().and_then(Value::as_object_mut) {
@@ -289,7 +311,7 @@ impl Decoder for ResponseDecoder {
             if !body.get("content").is_some_and(Value::is_array) {
                 return Err(failure::no_answer(&body));
             }
-            self.whole(&body, out);
+            self.whole(&body, out)?;
         }
         if self.reason.is_some() {
             self.end(out);

@@ -121,6 +121,7 @@ fn settings(prompt: &Prompt<'_>, compat: &Compat) -> Map<String, Value> {
 /// A model's version: 4.5 of `claude-opus-4-5-20251101`, of `anthropic/claude-sonnet-4.5`, of `claude-haiku-4-5@2025`;
 /// `None` if its name does not tell.
 fn version(model: &str) -> Option<(u32, u32)> {
+    let model = model.to_ascii_lowercase();
     let (_, name) = model.split_once("claude")?;
     let mut words =
         name.split(|c: char| !c.is_ascii_alphanumeric()).skip_while(|word| word.parse::<u32>().is_err());
@@ -138,7 +139,7 @@ fn thinking(model: &str) -> Thinking {
 /// The most tokens of output that a model takes, thoughts included.
 fn max_output(model: &str) -> u32 {
     match version(model) {
-        Some((4, 0 | 1)) if model.contains("opus") => 32_000,
+        Some((4, 0 | 1)) if model.to_ascii_lowercase().contains("opus") => 32_000,
         Some((..=4, _)) => 64_000,
         _ => u32::MAX,
     }

@@ -262,3 +262,106 @@ fn images_errors_and_silence_are_said_in_its_words() {
         "content": [{"type": "text", "text": "see"}, {"type": "image", "source": source}], "is_error": true});
     assert_eq!(messages[4]["content"], json!([want]));
 }
+
+/// What an answer's calls were given: their ids and arguments, whatever was written anew.
+fn given(events: &[Value]) -> Vec<(String, String)> {
+    let mut calls: Vec<(String, String)> = Vec::new();
+    for event in decode(ResponseDecoder::new(), &[&frames(events)]).unwrap() {
+        match (event, calls.last_mut()) {
+            (ModelEvent::Call { provider_id, .. }, _) => calls.push((provider_id, String::new())),
+            (ModelEvent::Text { kind: PartKind::Arguments, text, .. }, Some((_, arguments))) => {
+                arguments.push_str(&text)
+            }
+            (ModelEvent::Rewrite(text), Some((_, arguments))) => *arguments = text,
+            _ => {}
+        }
+    }
+    calls
+}
+
+#[test]
+fn blocks_are_found_by_their_index() {
+    let start = |index: u64, id: &str| {
+        json!({"type": "content_block_start", "index": index,
+        "content_block": {"type": "tool_use", "id": id, "name": "look", "input": {}}})
+    };
+    let delta = |index: Value, text: &str| {
+        json!({"type": "content_block_delta", "index": index,
+        "delta": {"type": "input_json_delta", "partial_json": text}})
+    };
+    let stop = |index: u64| json!({"type": "content_block_stop", "index": index});
+    let end =
+        [json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}), json!({"type": "message_stop"})];
+    let two = [("a".to_string(), "{\"q\":0}".to_string()), ("b".to_string(), "{\"q\":1}".to_string())];
+    for events in [
+        vec![
+            start(0, "a"),
+            start(1, "b"),
+            delta(0.into(), "{\"q\":0}"),
+            delta(1.into(), "{\"q\":1}"),
+            stop(1),
+            stop(0),
+        ],
+        vec![
+            start(0, "a"),
+            start(1, "b"),
+            delta(1.into(), "{\"q\""),
+            delta(0.into(), "{\"q\":0}"),
+            delta(1.into(), ":1}"),
+        ],
+        vec![
+            start(0, "a"),
+            delta("0".into(), "{}"),
+            delta(0.into(), "{\"q\":0}"),
+            start(0, "b"),
+            delta(0.into(), "{\"q\":1}"),
+        ],
+        vec![
+            start(0, "a"),
+            delta(Value::Null, "{\"q\":0}"),
+            stop(0),
+            start(1, "b"),
+            delta(Value::Null, "{\"q\":1}"),
+        ],
+        vec![
+            start(0, "a"),
+            delta(0.into(), "{\"q\":0}"),
+            delta(0.into(), "{\"q\":0}"),
+            stop(0),
+            start(1, "b"),
+            delta(1.into(), "{\"q\":1}"),
+            stop(1),
+        ],
+    ] {
+        assert_eq!(given(&[&events[..], &end].concat()), two, "{events:#?}");
+    }
+}
+
+#[test]
+fn names_of_models_tell_how_they_think() {
+    let context = transcript();
+    let ask = |model: &str| -> Value {
+        let sampling = Sampling { reasoning_effort: Some("xhigh".into()), ..Sampling::default() };
+        let prompt = Prompt { model, ..prompt(&context, &sampling) };
+        serde_json::from_str(&encode(&host(), "anthropic https://host", &prompt).body).unwrap()
+    };
+    for old in [
+        "claude-3-7-sonnet-latest",
+        "anthropic/claude-sonnet-4.5",
+        "claude-sonnet-4@20250514",
+        "claude-opus-4",
+        "us.anthropic.claude-opus-4-1-20250805-v1:0",
+        "claude-4-opus",
+        "Claude Haiku 4.5",
+        "claude-opus-4-5",
+    ] {
+        let body = ask(old);
+        let (budget, most) = (body["thinking"]["budget_tokens"].as_u64(), body["max_tokens"].as_u64());
+        assert!(budget >= Some(1024) && budget < most, "{old}: {body:#}");
+        let limited = old.contains("pus-4") && !old.contains("4-5") || old.contains("4-opus");
+        assert!(!limited || most <= Some(32_000), "{old}: {most:?}");
+    }
+    for new in ["claude-opus-4-6", "claude-sonnet-5", "anthropic/claude-opus-4.8", "prod-main"] {
+        assert_eq!(ask(new)["thinking"]["type"], "adaptive", "{new}");
+    }
+}

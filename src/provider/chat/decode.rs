@@ -11,7 +11,7 @@ use crate::json::field;
 use crate::provider::dialect::Decoder;
 use crate::provider::projection::FIELDS;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{failure, lenient};
+use crate::provider::{failure, lenient, stop};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// The key of a thought that its host wants back, and its name in the payload of a reasoning item.
@@ -34,6 +34,8 @@ pub struct ResponseDecoder {
     calls: Calls,
     reason: Option<String>,
     usage: Usage,
+    /// A part of an answer has come.
+    begun: bool,
     finished: bool,
 }
 
@@ -51,6 +53,7 @@ impl ResponseDecoder {
             calls: Calls::default(),
             reason: None,
             usage: Usage::default(),
+            begun: false,
             finished: false,
         }
     }
@@ -59,10 +62,11 @@ impl ResponseDecoder {
         match frame {
             Frame::Json(chunk) if !self.finished => self.chunk(&chunk, out),
             Frame::Json(_) => Ok(()),
-            Frame::Done => {
+            Frame::Done if self.begun => {
                 self.end(out);
                 Ok(())
             }
+            Frame::Done => Err(failure::truncated()),
         }
     }
 
@@ -86,13 +90,14 @@ impl ResponseDecoder {
         if lenient::is_given(field(choice, "error")) {
             return Err(failure::in_band(choice));
         }
-        if failure::is_error(chunk) || (choice.is_null() && is_flat_error(chunk)) {
+        if failure::is_error(chunk) || (choice.is_null() && failure::is_flat_error(chunk)) {
             return Err(failure::in_band(chunk));
         }
-        if FAILURES.iter().any(|failed| reason.eq_ignore_ascii_case(failed)) {
+        if let Err(stopped) = stop::finish(&reason) {
             let native = lenient::text(field(choice, "native_finish_reason"));
-            return Err(failure::stopped(if native.is_empty() { &reason } else { &native }));
+            return Err(if native.is_empty() { stopped } else { failure::stopped(&native) });
         }
+        self.begun |= !choice.is_null();
         self.count(field(chunk, "usage"));
         self.count(field(choice, "usage"));
         self.count(field(field(chunk, "x_groq"), "usage"));
@@ -205,14 +210,7 @@ impl ResponseDecoder {
             message.insert(DETAILS.into(), std::mem::take(&mut self.details).into());
         }
         self.calls.take(message, out);
-        let is = |names: &[&str]| {
-            self.reason.as_deref().is_some_and(|reason| names.iter().any(|name| reason.eq_ignore_ascii_case(name)))
-        };
-        let reason = match (is(&LIMITS), is(&FILTERS)) {
-            (true, _) => Finish::Limit("max_output_tokens".into()),
-            (_, true) => Finish::Limit("content_filter".into()),
-            _ => Finish::Done,
-        };
+        let reason = stop::finish(self.reason.as_deref().unwrap_or_default()).unwrap_or(Finish::Done);
         out.push(ModelEvent::Finish { reason, usage: self.usage });
     }
 
@@ -240,41 +238,6 @@ impl ResponseDecoder {
 
 /// The keys of a detail whose texts come in pieces.
 const PIECES: [&str; 4] = ["text", "summary", "data", "signature"];
-/// Reasons to stop that mean a failure.
-const FAILURES: [&str; 8] = [
-    "error",
-    "insufficient_system_resource",
-    "network_error",
-    "malformed_function_call",
-    "malformed_response",
-    "unexpected_tool_call",
-    "abort",
-    "timeout",
-];
-/// Reasons to stop that mean the limit of output.
-const LIMITS: [&str; 6] =
-    ["length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length", "token_limit"];
-/// Reasons to stop that mean a filter.
-const FILTERS: [&str; 11] = [
-    "content_filter",
-    "content_filtered",
-    "sensitive",
-    "safety",
-    "recitation",
-    "prohibited_content",
-    "blocklist",
-    "spii",
-    "image_safety",
-    "refusal",
-    "guardrail_intervened",
-];
-
-/// Whether a chunk without choices says only that something went wrong.
-fn is_flat_error(chunk: &Value) -> bool {
-    let says = ["message", "detail", "msg"].iter().any(|key| lenient::is_given(field(chunk, key)));
-    says && chunk.get("choices").is_none() && chunk.get("usage").is_none()
-}
-
 impl Decoder for ResponseDecoder {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         if self.finished {

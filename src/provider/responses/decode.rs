@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::items::{Item, ItemKind, has_text, is_sealed};
 use crate::json::{self, field};
+use crate::provider::arguments::Arguments;
 use crate::provider::dialect::Decoder;
 use crate::provider::stream::{Frame, Frames};
-use crate::provider::{failure, lenient};
+use crate::provider::{failure, lenient, stop};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// The limit of what waits for other items, in bytes of memory.
@@ -57,11 +58,13 @@ impl ResponseDecoder {
         let kind = field(event, "type").as_str().unwrap_or_default();
         match kind {
             "response.completed" | "response.incomplete" | "response.done" => return self.complete(event, out),
-            "response.failed" => {
+            "response.failed" | "response.cancelled" => {
                 return Err(failure::in_band(event.get("response").unwrap_or(event)));
             }
             "error" => return Err(failure::in_band(event)),
-            _ if kind.is_empty() && failure::is_error(event) => return Err(failure::in_band(event)),
+            _ if kind.is_empty() && (failure::is_error(event) || failure::is_flat_error(event)) => {
+                return Err(failure::in_band(event));
+            }
             _ => {}
         }
         self.count(field(field(event, "response"), "usage"));
@@ -140,6 +143,8 @@ impl ResponseDecoder {
             kind,
             opening,
             parts: Vec::new(),
+            arguments: Arguments::default(),
+            size: 0,
             waiting: Vec::new(),
             payload: None,
             incomplete: None,
@@ -262,7 +267,7 @@ impl ResponseDecoder {
 
     fn complete(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         let response = event.get("response").filter(|response| response.is_object()).unwrap_or(event);
-        if field(response, "status") == "failed" {
+        if matches!(field(response, "status").as_str(), Some("failed" | "cancelled")) {
             return Err(failure::in_band(response));
         }
         // The final response has what had no event of its own.
@@ -293,9 +298,11 @@ impl ResponseDecoder {
         self.count(field(response, "usage"));
         let limit = lenient::text(field(field(response, "incomplete_details"), "reason"));
         let reason = match (field(event, "type").as_str(), field(response, "status").as_str()) {
-            (Some("response.incomplete"), _) | (_, Some("incomplete")) => {
-                Finish::Limit(if limit.is_empty() { "max_output_tokens".into() } else { limit.into_owned() })
-            }
+            (Some("response.incomplete"), _) | (_, Some("incomplete")) => match stop::finish(&limit)? {
+                Finish::Done if limit.is_empty() => Finish::Limit("max_output_tokens".into()),
+                Finish::Done => Finish::Limit(limit.into_owned()),
+                known => known,
+            },
             _ => Finish::Done,
         };
         out.push(ModelEvent::Finish { reason, usage: self.usage });

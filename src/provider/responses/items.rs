@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::json::field;
+use crate::provider::arguments::{Arguments, Grown};
 use crate::provider::halves::joined;
 use crate::provider::lenient;
 use crate::provider::projection::FIELDS;
@@ -19,6 +20,10 @@ pub(super) struct Item {
     /// What starts it; `None` once that is passed on.
     pub(super) opening: Option<ModelEvent>,
     pub(super) parts: Vec<Part>,
+    /// The arguments of a call.
+    pub(super) arguments: Arguments,
+    /// The size of its texts, in bytes.
+    pub(super) size: usize,
     /// Events that the item has not passed on.
     pub(super) waiting: Vec<ModelEvent>,
     /// What its host wants back.
@@ -103,12 +108,14 @@ impl Item {
         if self.done || text.is_empty() {
             return;
         }
-        let size: usize = self.parts.iter().map(|part| part.text.len()).sum();
+        self.size = self.size.saturating_add(text.len());
         // Above the session's limit there is more than enough to end the response.
-        if size > MAX_ANSWER + MAX_ANSWER / 4 {
+        if self.size > MAX_ANSWER + MAX_ANSWER / 4 {
             return;
         }
-        let number = if kind == PartKind::Arguments { 0 } else { number };
+        if kind == PartKind::Arguments {
+            return self.argue(text);
+        }
         match self.place(number, kind) {
             Some(at) if at + 1 < self.parts.len() => {}
             Some(at) => {
@@ -124,12 +131,34 @@ impl Item {
         }
     }
 
+    /// Appends to a call's arguments.
+    fn argue(&mut self, text: &str) {
+        self.waiting.extend(match self.arguments.grow(text) {
+            Grown::Not => None,
+            Grown::By(text) => Some(ModelEvent::Text { kind: PartKind::Arguments, fresh: false, text }),
+            Grown::Anew(text) => Some(ModelEvent::Rewrite(text)),
+        });
+    }
+
     /// Makes a part read as its host says that it is whole.
     pub(super) fn settle(&mut self, number: usize, kind: PartKind, whole: &str) {
         if self.done || whole.is_empty() {
             return;
         }
-        let number = if kind == PartKind::Arguments { 0 } else { number };
+        if kind == PartKind::Arguments {
+            let had = std::mem::take(&mut self.arguments);
+            match whole.strip_prefix(had.text.as_str()) {
+                Some(rest) => {
+                    self.arguments = had;
+                    if !rest.is_empty() {
+                        self.argue(rest);
+                    }
+                }
+                None if joined(&had.text) == joined(whole) => self.arguments = had,
+                None => self.waiting.push(ModelEvent::Rewrite(whole.to_string())),
+            }
+            return;
+        }
         let Some(at) = self.place(number, kind) else { return self.grow(number, kind, whole) };
         let last = at + 1 == self.parts.len();
         let Some(part) = self.parts.get_mut(at) else { return };

@@ -78,10 +78,10 @@ fn rich_events() -> Vec<ModelEvent> {
         text(PartKind::Text, false, " ok"),
         close(),
         call("a"),
-        text(PartKind::Arguments, true, "{\"q\":1}"),
+        text(PartKind::Arguments, false, "{\"q\":1}"),
         close(),
         call("b"),
-        text(PartKind::Arguments, true, "{\"q\":2}"),
+        text(PartKind::Arguments, false, "{\"q\":2}"),
         close(),
         done(Usage {
             input_tokens: 10,
@@ -99,7 +99,7 @@ fn a_call_that_is_sent_again_is_the_same_call() {
     let event = |kind: &str, index: u64| json!({"type": kind, "output_index": index, "item": item});
     let (added, done_) = (event("response.output_item.added", 0), event("response.output_item.done", 0));
     let end = |output: Value| json!({"type": "response.completed", "response": {"status": "completed", "output": output}});
-    let one = [call("a", "look"), text(PartKind::Arguments, true, "{}"), close()];
+    let one = [call("a", "look"), text(PartKind::Arguments, false, "{}"), close()];
     let thought = json!({"type": "reasoning", "summary": []});
     for events in [
         vec![added.clone(), added.clone(), done_.clone(), end(json!([item]))],
@@ -303,4 +303,71 @@ fn a_refusal_is_told_as_one() {
             done(Usage::default()),
         ]
     );
+}
+
+#[test]
+fn the_finished_item_has_the_last_word_and_a_placeholder_none() {
+    let item = |arguments: Value| json!({"type": "function_call", "id": "fc_1", "call_id": "a", "name": "look", "arguments": arguments});
+    let added = json!({"type": "response.output_item.added", "output_index": 0, "item": item("".into())});
+    let delta =
+        |text: &str| json!({"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": text});
+    let done = |arguments: Value| json!({"type": "response.output_item.done", "output_index": 0, "item": item(arguments)});
+    let end = json!({"type": "response.completed", "response": {"status": "completed"}});
+    let arguments = |events: &[Value]| {
+        let mut text = String::new();
+        for event in decode(&[&frames(events)]).unwrap() {
+            match event {
+                ModelEvent::Text { text: more, .. } => text.push_str(&more),
+                ModelEvent::Rewrite(whole) => text = whole,
+                _ => {}
+            }
+        }
+        text
+    };
+    let right = "{\"q\":1}";
+    for events in [
+        vec![added.clone(), delta("{\"q\":"), delta("1}"), done(right.into()), end.clone()],
+        vec![added.clone(), delta("{}"), delta("{\"q\":"), delta("1}"), done("".into()), end.clone()],
+        vec![added.clone(), delta(right), delta(right), done(Value::Null), end.clone()],
+        vec![added.clone(), delta("{\"q\":2}"), done(right.into()), end.clone()],
+        vec![added.clone(), delta("{\"q"), done(json!({"q": 1})), end.clone()],
+        vec![added, end.clone(), delta("late")][..1].iter().cloned().chain([done(right.into()), end]).collect(),
+    ] {
+        assert_eq!(arguments(&events), right, "{events:#?}");
+    }
+}
+
+#[test]
+fn a_thought_may_be_sealed_by_the_final_response_alone() {
+    let bare = json!({"id": "rs_1", "type": "reasoning", "summary": []});
+    let mut sealed = bare.clone();
+    sealed["encrypted_content"] = "gAAA".into();
+    let message = json!({"id": "m1", "type": "message", "content": [{"type": "output_text", "text": "one"}]});
+    let events = [
+        json!({"type": "response.output_item.added", "output_index": 0, "item": bare}),
+        json!({"type": "response.output_item.done", "output_index": 0, "item": bare}),
+        json!({"type": "response.output_item.added", "output_index": 1, "item": message}),
+        json!({"type": "response.output_item.done", "output_index": 1, "item": message}),
+        json!({"type": "response.completed", "response": {"status": "completed", "output": [sealed, message]}}),
+    ];
+    let got = decode(&[&frames(&events)]).unwrap();
+    let payload = |thought: &Value| json!({"provider_fields": thought});
+    assert_eq!(got[1], ModelEvent::CloseBefore { payload: Some(payload(&bare)) });
+    assert!(got.contains(&ModelEvent::Payload { item: 0, payload: payload(&sealed) }), "{got:#?}");
+}
+
+#[test]
+fn what_was_said_before_a_failure_is_kept_however_it_was_cut() {
+    let events = [
+        json!({"type": "response.output_text.delta", "output_index": 0, "delta": "so far"}),
+        json!({"type": "error", "code": "429", "message": "Please try again in 2.3s"}),
+    ];
+    for cut in 0..frames(&events).len() {
+        let bytes = frames(&events);
+        let (one, two) = bytes.split_at(cut);
+        let (mut decoder, mut out) = (ResponseDecoder::new(), Vec::new());
+        let failed = decoder.push(one, &mut out).and_then(|()| decoder.push(two, &mut out)).unwrap_err();
+        assert_eq!(out.last(), Some(&text(PartKind::Text, true, "so far")));
+        assert_eq!((failed.failure.code.as_str(), failed.retry_after_seconds), ("rate_limit_exceeded", Some(3)));
+    }
 }

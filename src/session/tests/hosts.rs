@@ -203,13 +203,14 @@ fn sealed_thoughts(request: &Request<'_>) -> Option<String> {
     Some(bad.to_string())
 }
 
-/// Every message, and every output, says something.
+/// Every message says something, and no output is a list of nothing. An empty text is passed on as it was posted.
 fn words(request: &Request<'_>) -> Option<String> {
     let blank_part = |part: &Value| is_blank(&part["text"]);
     for line in request.lines() {
         let content = field(line, "content");
         let called = !list(field(line, "tool_calls")).is_empty();
         let empty = list(content).is_empty() && content.is_array();
+        let called = called || line["role"] == "tool";
         let typed = line.get("type").is_some_and(|kind| kind != "message");
         if !called
             && !typed
@@ -221,7 +222,7 @@ fn words(request: &Request<'_>) -> Option<String> {
             return Some(line.to_string());
         }
     }
-    let bad = request.outputs().into_iter().find(|(_, output)| is_blank(output) || *output == &json!([]))?;
+    let bad = request.outputs().into_iter().find(|(_, output)| *output == &json!([]))?;
     Some(format!("the output of {}", bad.0))
 }
 
@@ -354,6 +355,27 @@ fn what_was_learned_changes_requests() {
     assert_eq!(body(Api::Chat, &["rename max_completion_tokens max_tokens"])["max_tokens"], 9);
     assert_eq!(body(Api::Responses, &["omit reasoning.summary"])["reasoning"], json!({"effort": "low"}));
     assert!(body(Api::Responses, &["omit include"]).get("include").is_none());
+    let output = |lessons: &[&str]| {
+        let line = |part, body: Value| ContextLine { place: Seq(1), part, origin: None, body: body.to_string() };
+        let context = [
+            line(
+                ContextPart::Call,
+                json!({"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}),
+            ),
+            line(ContextPart::Output, json!({"type": "function_call_output", "call_id": "a", "output": ""})),
+        ];
+        let prompt = Prompt {
+            model: "m",
+            instructions: None,
+            tools: &[],
+            context: &context,
+            sampling: &sampling,
+            withheld: &[],
+            lessons,
+        };
+        asked(Api::Chat, &prompt)["messages"][2]["content"].clone()
+    };
+    assert_eq!((output(&[]), output(&["fill_blanks"])), ("".into(), "(no output)".into()));
     let thinking = |lessons: &[&str]| body(Api::Anthropic, lessons)["thinking"]["type"].clone();
     assert_eq!(thinking(&["thinking budget"]), "enabled");
     assert_eq!(thinking(&["thinking budget", "thinking adaptive"]), "adaptive");
