@@ -1,4 +1,5 @@
-// Pythons of the project's own: one with the clients that the end-to-end tests use unmodified, one with Schemathesis.
+// Pythons of the project's own: one with the clients that the end-to-end tests use unmodified,
+// one with LiteLLM's proxy, one with Schemathesis.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
@@ -37,6 +38,12 @@ export function python() {
 export function schemathesis() {
   const found = interpreter();
   return found ? environment(found, ["schemathesis==4.32.5"]) : { why: "there is no python3" };
+}
+
+/** `{python}` of an environment with LiteLLM's proxy, or `{why}` as of `environment`. */
+export function litellm() {
+  const found = interpreter();
+  return found ? environment(found, ["litellm[proxy]==1.105.0"]) : { why: "there is no python3" };
 }
 
 /**

@@ -6,7 +6,8 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { browser } from "./browser.mjs";
 import { build } from "./build.mjs";
-import { python } from "./python.mjs";
+import { portkey } from "./portkey.mjs";
+import { litellm, python } from "./python.mjs";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 
@@ -37,6 +38,8 @@ const clients = python();
 const leftOut = Object.entries({
   "the Python clients": clients.why,
   "omnigent-client": clients.why ? undefined : clients.old,
+  "LiteLLM's proxy": litellm().why,
+  "Portkey's gateway": portkey().why,
   "the tests in a browser": browser().why,
 }).filter(([, why]) => why);
 const report = () => leftOut.forEach(([what, why]) => console.error(`[test] left out: ${what}: ${why}`));

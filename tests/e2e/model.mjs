@@ -7,6 +7,9 @@ const frame = (event) => `data: ${JSON.stringify(event)}\n\n`;
 const named = (event) => `event: ${event.type}\n${frame(event)}`;
 const cut = (text, size) => text.match(new RegExp(`.{1,${size}}`, "gsu")) ?? [];
 
+/** Content of the Messages API as blocks. */
+const blocks = (content) => (typeof content === "string" ? [{ type: "text", text: content }] : content);
+
 /**
  * How each dialect is spoken. `path` tells a request; `provider` is what an agent needs; `answer` yields the pieces of an
  * answer, `undefined` where its text has no end yet, and `null` before its own end; `failure` is an error inside of one; `calls`, `outputs`, `texts` read what a request holds.
@@ -120,14 +123,22 @@ export const DIALECTS = {
     },
     failure: (message) => named({ type: "error", error: { type: "overloaded_error", message } }),
     calls: (body) =>
-      body.messages.flatMap(({ content }) => content.filter(({ type }) => type === "tool_use").map(({ id }) => id)),
+      body.messages.flatMap(({ content }) =>
+        blocks(content)
+          .filter(({ type }) => type === "tool_use")
+          .map(({ id }) => id),
+      ),
     outputs: (body) =>
       body.messages.flatMap(({ content }) =>
-        content.filter(({ type }) => type === "tool_result").map(({ tool_use_id, content }) => [tool_use_id, content]),
+        blocks(content)
+          .filter(({ type }) => type === "tool_result")
+          .map(({ tool_use_id, content }) => [tool_use_id, content]),
       ),
     texts: (body) =>
       body.messages.flatMap(({ role, content }) =>
-        content.filter(({ type }) => type === "text").map(({ text }) => [role, text]),
+        blocks(content)
+          .filter(({ type }) => type === "text")
+          .map(({ text }) => [role, text]),
       ),
   },
   "workers-ai": {
@@ -167,6 +178,7 @@ export const AI = (url) => `
 export async function model(t, script) {
   const requests = [];
   const server = createServer(async (req, res) => {
+    if (req.method !== "POST") return res.writeHead(404).end(); // gateways look whether somebody is there
     let body = "";
     req.setEncoding("utf8");
     try {

@@ -248,7 +248,7 @@ impl Decoder for ResponseDecoder {
         self.frames = frames;
         match pushed {
             // The answer is whole: whatever is wrong with what follows it changes nothing.
-            Err(_) if self.is_whole() => self.end(out),
+            Err(_) if self.finished || self.is_whole() => self.end(out),
             other => return other,
         }
         Ok(())
