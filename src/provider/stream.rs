@@ -22,11 +22,13 @@ pub struct Frames {
     /// The whole body, once it is clear that it is not an event stream.
     body: Option<Vec<u8>>,
     begun: bool,
+    /// The bytes of a byte order mark at the start.
+    mark: usize,
 }
 
 impl Frames {
     pub fn new() -> Self {
-        Self { sse: sse::Decoder::new(EVENT_CAP), body: None, begun: false }
+        Self { sse: sse::Decoder::new(EVENT_CAP), body: None, begun: false, mark: 0 }
     }
 
     /// Takes the next bytes, and hands over the frames that they complete. After an error there are no more.
@@ -37,8 +39,14 @@ impl Frames {
     ) -> Result<(), ModelFailure> {
         let mut bytes = bytes;
         if !self.begun {
-            bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-            if let Some(first) = bytes.iter().position(|b| !b.is_ascii_whitespace()) {
+            // A byte order mark, or a part of one, says nothing. An event stream takes care of it itself.
+            let is_mark = |byte: u8, seen: usize| [0xef, 0xbb, 0xbf].get(seen) == Some(&byte);
+            let first = bytes.iter().position(|byte| {
+                let mark = is_mark(*byte, self.mark);
+                self.mark += usize::from(mark);
+                !mark && !byte.is_ascii_whitespace()
+            });
+            if let Some(first) = first {
                 self.begun = true;
                 if let Some(rest @ [b'{' | b'[' | b'<', ..]) = bytes.get(first..) {
                     self.body = Some(Vec::new());
@@ -125,8 +133,9 @@ mod tests {
             all.extend(pushed(&mut frames, two).unwrap());
             assert!(matches!(&all[..], [Frame::Json(json)] if json == &serde_json::json!({})), "cut at {cut}");
         }
-        for cut in 0..4 {
-            let (one, two) = b" \x0c\n{\"a\":1}".split_at(cut);
+        for cut in 0..8 {
+            let body: &[u8] = if cut < 4 { b" \x0c\n{\"a\":1}" } else { b"\xef\xbb\xbf{\"a\":1}" };
+            let (one, two) = body.split_at(cut % 4);
             let mut frames = Frames::new();
             pushed(&mut frames, one).unwrap();
             pushed(&mut frames, two).unwrap();

@@ -178,7 +178,7 @@ export const AI = (url) => `
 export async function model(t, script) {
   const requests = [];
   const server = createServer(async (req, res) => {
-    if (req.method !== "POST") return res.writeHead(404).end(); // gateways look whether somebody is there
+    if (req.method !== "POST") return res.writeHead(404).end(); // gateways probe with other methods
     let body = "";
     req.setEncoding("utf8");
     try {

@@ -8,6 +8,7 @@ pub(crate) mod laws;
 mod life;
 mod limits;
 mod queue;
+mod refusals;
 mod rows;
 mod scenarios;
 
