@@ -65,6 +65,8 @@ impl ResponseDecoder {
         let index = lenient::count(field(event, "index"));
         match field(event, "type").as_str().unwrap_or_default() {
             "message_start" => self.count(field(field(event, "message"), "usage")),
+            // The answer has ended.
+            "content_block_start" | "content_block_delta" if self.reason.is_some() => {}
             "content_block_start" => self.begin(index, field(event, "content_block"), out),
             "content_block_delta" => self.delta(index, field(event, "delta"), out),
             "content_block_stop" => self.stop(index, out),

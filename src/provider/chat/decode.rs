@@ -36,6 +36,9 @@ pub struct ResponseDecoder {
     usage: Usage,
     /// A part of an answer has come.
     begun: bool,
+    /// The reason to stop has come by itself: what is said after it is not part of the answer. Some hosts send a reason
+    /// with every text.
+    ended: bool,
     finished: bool,
 }
 
@@ -54,6 +57,7 @@ impl ResponseDecoder {
             reason: None,
             usage: Usage::default(),
             begun: false,
+            ended: false,
             finished: false,
         }
     }
@@ -85,7 +89,9 @@ impl ResponseDecoder {
             None if bare => (chunk, chunk),
             None => (&Value::Null, &Value::Null),
         };
+        let said = out.len();
         self.content(delta, out);
+        let said = out.len() > said;
         let reason = lenient::text(field(choice, "finish_reason"));
         if lenient::is_given(field(choice, "error")) {
             return Err(failure::in_band(choice));
@@ -102,6 +108,7 @@ impl ResponseDecoder {
         self.count(field(choice, "usage"));
         self.count(field(field(chunk, "x_groq"), "usage"));
         if !reason.is_empty() {
+            self.ended |= !said;
             self.reason = Some(reason.into_owned());
         }
         Ok(())
@@ -143,7 +150,7 @@ impl ResponseDecoder {
     }
 
     fn text(&mut self, kind: PartKind, text: &str, out: &mut Vec<ModelEvent>) {
-        if text.is_empty() {
+        if text.is_empty() || self.ended {
             return;
         }
         let thinks = kind == PartKind::Reasoning;
@@ -202,7 +209,7 @@ impl ResponseDecoder {
         }
         self.close(out);
         let late = std::mem::take(&mut self.late);
-        self.spoken = false;
+        (self.spoken, self.ended) = (false, false);
         self.text(PartKind::Reasoning, &late, out);
         self.close(out);
         let mut message = Map::new();

@@ -378,3 +378,22 @@ fn a_refusal_is_told_as_one() {
     ];
     assert_eq!(cut_anywhere(ResponseDecoder::new, &stream(&events)), want);
 }
+
+#[test]
+fn text_after_the_end_changes_nothing() {
+    let hi = chunk(json!({"content": "hi"}));
+    let late = chunk(json!({"content": " late"}));
+    let said = |events: &[Value]| -> String {
+        let events = decode(ResponseDecoder::new(), &[&stream(events)]).unwrap();
+        events
+            .iter()
+            .filter_map(|event| if let ModelEvent::Text { text, .. } = event { Some(text.as_str()) } else { None })
+            .collect()
+    };
+    assert_eq!(said(&[hi.clone(), end("stop"), late.clone()]), "hi");
+    let every =
+        |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]});
+    assert_eq!(said(&[every("hi"), every(" there")]), "hi there", "a host that sends the reason with every text");
+    let broken = [stream(&[hi, end("stop")]), b"data: {\n\n".to_vec(), stream(&[late])].concat();
+    assert!(decode(ResponseDecoder::new(), &[&broken]).is_ok());
+}
