@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{failure, halves};
 use crate::json::{self, ParseError};
-use crate::provider::dialect::EVENT_CAP;
-use crate::session::ModelFailure;
+use crate::provider::dialect::{Decoder, EVENT_CAP};
+use crate::session::{ModelEvent, ModelFailure};
 use crate::sse;
 
 /// One frame of a response.
@@ -26,11 +26,13 @@ pub struct Frames {
     mark: usize,
 }
 
-impl Frames {
-    pub fn new() -> Self {
+impl Default for Frames {
+    fn default() -> Self {
         Self { sse: sse::Decoder::new(EVENT_CAP), body: None, begun: false, mark: 0 }
     }
+}
 
+impl Frames {
     /// Takes the next bytes, and hands over the frames that they complete. After an error there are no more.
     pub fn push(
         &mut self,
@@ -83,6 +85,74 @@ impl Frames {
     }
 }
 
+/// What the frames of one response say, in one dialect.
+pub trait Answer: Default {
+    /// Takes the next frame.
+    fn frame(&mut self, frame: Frame, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure>;
+
+    /// Takes the whole response of a host that does not stream.
+    fn body(&mut self, body: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure>;
+
+    /// See `Decoder::is_whole`.
+    fn is_whole(&self) -> bool;
+
+    /// Ends an answer that is whole.
+    fn end(&mut self, out: &mut Vec<ModelEvent>);
+
+    /// Whether it has ended. It takes nothing more.
+    fn is_finished(&self) -> bool;
+}
+
+/// The decoder of one response.
+#[derive(Default)]
+pub struct Streamed<A> {
+    frames: Frames,
+    answer: A,
+}
+
+impl<A: Answer> Streamed<A> {
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<A: Answer> Decoder for Streamed<A> {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let Self { frames, answer } = self;
+        if answer.is_finished() {
+            return Ok(());
+        }
+        let pushed =
+            frames.push(bytes, |frame| if answer.is_finished() { Ok(()) } else { answer.frame(frame, out) });
+        if answer.is_finished() {
+            return Ok(());
+        }
+        if pushed.is_err() && answer.is_whole() {
+            // Whatever is wrong with what follows a whole answer changes nothing.
+            answer.end(out);
+            return Ok(());
+        }
+        pushed
+    }
+
+    fn is_whole(&self) -> bool {
+        self.answer.is_whole()
+    }
+
+    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let Self { frames, answer } = self;
+        if !answer.is_finished()
+            && let Some(body) = frames.finish()?
+        {
+            answer.body(&body, out)?;
+        }
+        if answer.is_whole() {
+            answer.end(out);
+        }
+        if answer.is_finished() { Ok(()) } else { Err(failure::truncated()) }
+    }
+}
+
 /// A message as a frame; `None` for a sign of life.
 fn frame(message: sse::Message) -> Result<Option<Frame>, ModelFailure> {
     let data = message.data.trim();
@@ -128,7 +198,7 @@ mod tests {
         let body = b" data: {\n\ndata: {}\n\n";
         for cut in 0..body.len() {
             let (one, two) = body.split_at(cut);
-            let mut frames = Frames::new();
+            let mut frames = Frames::default();
             let mut all = pushed(&mut frames, one).unwrap();
             all.extend(pushed(&mut frames, two).unwrap());
             assert!(matches!(&all[..], [Frame::Json(json)] if json == &serde_json::json!({})), "cut at {cut}");
@@ -136,7 +206,7 @@ mod tests {
         for cut in 0..8 {
             let body: &[u8] = if cut < 4 { b" \x0c\n{\"a\":1}" } else { b"\xef\xbb\xbf{\"a\":1}" };
             let (one, two) = body.split_at(cut % 4);
-            let mut frames = Frames::new();
+            let mut frames = Frames::default();
             pushed(&mut frames, one).unwrap();
             pushed(&mut frames, two).unwrap();
             assert_eq!(frames.finish().unwrap(), Some(serde_json::json!({"a": 1})));
@@ -146,8 +216,8 @@ mod tests {
     #[test]
     fn an_answer_that_would_take_too_much_memory_is_a_failure_that_is_not_tried_again() {
         let bomb = format!("{{\"a\":[{}]}}", vec![r#"{"":0}"#; json::MAX_OBJECTS].join(","));
-        let streamed = pushed(&mut Frames::new(), format!("data: {bomb}\n\n").as_bytes()).map(drop);
-        let mut frames = Frames::new();
+        let streamed = pushed(&mut Frames::default(), format!("data: {bomb}\n\n").as_bytes()).map(drop);
+        let mut frames = Frames::default();
         pushed(&mut frames, bomb.as_bytes()).unwrap();
         for failed in [streamed, frames.finish().map(drop)] {
             let failed = failed.unwrap_err();
@@ -158,16 +228,17 @@ mod tests {
 
     #[test]
     fn a_delta_with_half_a_character_is_no_corrupt_event() {
-        let frames = pushed(&mut Frames::new(), b"data: {\"delta\":\"x \\ud83d\"}\n\n").unwrap();
+        let frames = pushed(&mut Frames::default(), b"data: {\"delta\":\"x \\ud83d\"}\n\n").unwrap();
         assert!(matches!(&frames[..], [Frame::Json(_)]));
-        assert!(pushed(&mut Frames::new(), b"data: {\"delta\":\n\n").is_err());
+        assert!(pushed(&mut Frames::default(), b"data: {\"delta\":\n\n").is_err());
     }
 
     #[test]
     fn signs_of_life_are_no_events_and_a_page_is_no_answer() {
-        let frames = pushed(&mut Frames::new(), b"data:\n\nevent: ping\ndata: \n\n: x\n\ndata: ping\n\n").unwrap();
+        let frames =
+            pushed(&mut Frames::default(), b"data:\n\nevent: ping\ndata: \n\n: x\n\ndata: ping\n\n").unwrap();
         assert!(frames.is_empty());
-        let mut frames = Frames::new();
+        let mut frames = Frames::default();
         pushed(&mut frames, b"<html>x").unwrap();
         assert!(!frames.finish().unwrap_err().failure.message.contains('<'));
     }
@@ -175,7 +246,7 @@ mod tests {
     #[test]
     fn what_came_before_an_error_is_kept() {
         let mut seen = 0;
-        let broken = Frames::new().push(b"data: {}\n\ndata: {\n\ndata: {}\n\n", |_| {
+        let broken = Frames::default().push(b"data: {}\n\ndata: {\n\ndata: {}\n\n", |_| {
             seen += 1;
             Ok(())
         });

@@ -5,14 +5,17 @@ use serde_json::{Map, Value, json};
 
 use crate::json::field;
 use crate::provider::arguments::{Arguments, Grown};
-use crate::provider::dialect::Decoder;
 use crate::provider::projection::FIELDS;
-use crate::provider::stream::{Frame, Frames};
+use crate::provider::stream::{Answer, Frame, Streamed};
 use crate::provider::{failure, lenient, stop};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
-pub struct ResponseDecoder {
-    frames: Frames,
+/// The decoder of one response.
+pub type ResponseDecoder = Streamed<MessageAnswer>;
+
+/// One answer.
+#[derive(Default)]
+pub struct MessageAnswer {
     /// Blocks that are not finished, in the order they started. Only the first is passed on as it grows.
     blocks: Vec<Block>,
     /// The size of what waits, in bytes.
@@ -47,20 +50,7 @@ struct Block {
     ignored: bool,
 }
 
-impl ResponseDecoder {
-    /// A decoder for one answer.
-    pub fn new() -> Self {
-        Self {
-            frames: Frames::new(),
-            blocks: Vec::new(),
-            waiting: 0,
-            calls: Vec::new(),
-            reason: None,
-            usage: Usage::default(),
-            finished: false,
-        }
-    }
-
+impl MessageAnswer {
     fn event(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         let index = lenient::count(field(event, "index"));
         match field(event, "type").as_str().unwrap_or_default() {
@@ -212,15 +202,6 @@ impl ResponseDecoder {
         }
     }
 
-    fn end(&mut self, out: &mut Vec<ModelEvent>) {
-        if std::mem::replace(&mut self.finished, true) {
-            return;
-        }
-        self.stop_all(out);
-        let reason = stop::finish(self.reason.as_deref().unwrap_or_default()).unwrap_or(Finish::Done);
-        out.push(ModelEvent::Finish { reason, usage: self.usage });
-    }
-
     /// Counts are running totals; this provider counts cached input separately.
     fn count(&mut self, usage: &Value) {
         let count = |key: &str| lenient::count(field(usage, key)).unwrap_or(0);
@@ -283,41 +264,35 @@ impl Block {
     }
 }
 
-impl Decoder for ResponseDecoder {
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if self.finished {
-            return Ok(());
+impl Answer for MessageAnswer {
+    fn frame(&mut self, frame: Frame, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        match frame {
+            Frame::Json(event) => self.event(&event, out),
+            Frame::Done => Ok(()),
         }
-        let mut frames = std::mem::replace(&mut self.frames, Frames::new());
-        let pushed = frames.push(bytes, |frame| match frame {
-            Frame::Json(event) if !self.finished => self.event(&event, out),
-            Frame::Json(_) | Frame::Done => Ok(()),
-        });
-        self.frames = frames;
-        match pushed {
-            // The answer is whole: whatever is wrong with what follows it changes nothing.
-            Err(_) if self.finished || self.is_whole() => self.end(out),
-            other => return other,
+    }
+
+    fn body(&mut self, body: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        if !body.get("content").is_some_and(Value::is_array) {
+            return Err(failure::no_answer(body));
         }
-        Ok(())
+        self.whole(body, out)
     }
 
     fn is_whole(&self) -> bool {
         self.reason.is_some() && !self.finished
     }
 
-    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if !self.finished
-            && let Some(body) = self.frames.finish()?
-        {
-            if !body.get("content").is_some_and(Value::is_array) {
-                return Err(failure::no_answer(&body));
-            }
-            self.whole(&body, out)?;
+    fn end(&mut self, out: &mut Vec<ModelEvent>) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
         }
-        if self.reason.is_some() {
-            self.end(out);
-        }
-        if self.finished { Ok(()) } else { Err(failure::truncated()) }
+        self.stop_all(out);
+        let reason = stop::finish(self.reason.as_deref().unwrap_or_default()).unwrap_or(Finish::Done);
+        out.push(ModelEvent::Finish { reason, usage: self.usage });
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished
     }
 }

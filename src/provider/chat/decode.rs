@@ -8,9 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::calls::Calls;
 use crate::json::field;
-use crate::provider::dialect::Decoder;
 use crate::provider::projection::FIELDS;
-use crate::provider::stream::{Frame, Frames};
+use crate::provider::stream::{Answer, Frame, Streamed};
 use crate::provider::{failure, lenient, stop};
 use crate::session::{Finish, MAX_ANSWER, ModelEvent, ModelFailure, PartKind, Usage};
 
@@ -19,8 +18,12 @@ pub(super) const THOUGHT: &str = "reasoning_content";
 /// The key of thoughts in parts that their host wants back.
 pub(super) const DETAILS: &str = "reasoning_details";
 
-pub struct ResponseDecoder {
-    frames: Frames,
+/// The decoder of one response.
+pub type ResponseDecoder = Streamed<ChatAnswer>;
+
+/// One answer.
+#[derive(Default)]
+pub struct ChatAnswer {
     open: Option<PartKind>,
     /// A text has begun: what is thought from now on waits for the end.
     spoken: bool,
@@ -42,38 +45,7 @@ pub struct ResponseDecoder {
     finished: bool,
 }
 
-impl ResponseDecoder {
-    /// A decoder for one answer.
-    pub fn new() -> Self {
-        Self {
-            frames: Frames::new(),
-            open: None,
-            spoken: false,
-            late: String::new(),
-            wants_thoughts: false,
-            details: Vec::new(),
-            details_size: 0,
-            calls: Calls::default(),
-            reason: None,
-            usage: Usage::default(),
-            begun: false,
-            ended: false,
-            finished: false,
-        }
-    }
-
-    fn frame(&mut self, frame: Frame, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        match frame {
-            Frame::Json(chunk) if !self.finished => self.chunk(&chunk, out),
-            Frame::Json(_) => Ok(()),
-            Frame::Done if self.begun => {
-                self.end(out);
-                Ok(())
-            }
-            Frame::Done => Err(failure::truncated()),
-        }
-    }
-
+impl ChatAnswer {
     fn chunk(&mut self, chunk: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         let choices = lenient::list(field(chunk, "choices"));
         let choice =
@@ -203,24 +175,6 @@ impl ResponseDecoder {
         }
     }
 
-    fn end(&mut self, out: &mut Vec<ModelEvent>) {
-        if std::mem::replace(&mut self.finished, true) {
-            return;
-        }
-        self.close(out);
-        let late = std::mem::take(&mut self.late);
-        (self.spoken, self.ended) = (false, false);
-        self.text(PartKind::Reasoning, &late, out);
-        self.close(out);
-        let mut message = Map::new();
-        if !self.details.is_empty() {
-            message.insert(DETAILS.into(), std::mem::take(&mut self.details).into());
-        }
-        self.calls.take(message, out);
-        let reason = stop::finish(self.reason.as_deref().unwrap_or_default()).unwrap_or(Finish::Done);
-        out.push(ModelEvent::Finish { reason, usage: self.usage });
-    }
-
     /// Counts are running totals, and come in any of several chunks.
     fn count(&mut self, usage: &Value) {
         let count = |value: &Value| lenient::count(value).unwrap_or(0);
@@ -245,19 +199,29 @@ impl ResponseDecoder {
 
 /// The keys of a detail whose texts come in pieces.
 const PIECES: [&str; 4] = ["text", "summary", "data", "signature"];
-impl Decoder for ResponseDecoder {
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if self.finished {
-            return Ok(());
+impl Answer for ChatAnswer {
+    fn frame(&mut self, frame: Frame, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        match frame {
+            Frame::Json(chunk) => self.chunk(&chunk, out),
+            Frame::Done if self.begun => {
+                self.end(out);
+                Ok(())
+            }
+            Frame::Done => Err(failure::truncated()),
         }
-        let mut frames = std::mem::replace(&mut self.frames, Frames::new());
-        let pushed = frames.push(bytes, |frame| self.frame(frame, out));
-        self.frames = frames;
-        match pushed {
-            // The answer is whole: whatever is wrong with what follows it changes nothing.
-            Err(_) if self.finished || self.is_whole() => self.end(out),
-            other => return other,
+    }
+
+    fn body(&mut self, body: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        // Workers AI wraps responses that do not stream.
+        let body = body.get("result").filter(|result| result.is_object()).unwrap_or(body);
+        if lenient::list(field(body, "choices")).is_empty()
+            && body.get("response").is_none()
+            && body.get("tool_calls").is_none()
+        {
+            return Err(failure::no_answer(body));
         }
+        self.chunk(body, out)?;
+        self.end(out);
         Ok(())
     }
 
@@ -265,24 +229,25 @@ impl Decoder for ResponseDecoder {
         self.reason.is_some() && !self.finished
     }
 
-    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if !self.finished
-            && let Some(body) = self.frames.finish()?
-        {
-            // Workers AI wraps responses that do not stream.
-            let body = body.get("result").filter(|result| result.is_object()).unwrap_or(&body);
-            if lenient::list(field(body, "choices")).is_empty()
-                && body.get("response").is_none()
-                && body.get("tool_calls").is_none()
-            {
-                return Err(failure::no_answer(body));
-            }
-            self.chunk(body, out)?;
-            self.end(out);
+    fn end(&mut self, out: &mut Vec<ModelEvent>) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
         }
-        if self.reason.is_some() {
-            self.end(out);
+        self.close(out);
+        let late = std::mem::take(&mut self.late);
+        (self.spoken, self.ended) = (false, false);
+        self.text(PartKind::Reasoning, &late, out);
+        self.close(out);
+        let mut message = Map::new();
+        if !self.details.is_empty() {
+            message.insert(DETAILS.into(), std::mem::take(&mut self.details).into());
         }
-        if self.finished { Ok(()) } else { Err(failure::truncated()) }
+        self.calls.take(message, out);
+        let reason = stop::finish(self.reason.as_deref().unwrap_or_default()).unwrap_or(Finish::Done);
+        out.push(ModelEvent::Finish { reason, usage: self.usage });
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished
     }
 }

@@ -10,16 +10,19 @@ use serde_json::{Value, json};
 use super::items::{Item, ItemKind, has_text, is_sealed};
 use crate::json::{self, field};
 use crate::provider::arguments::Arguments;
-use crate::provider::dialect::Decoder;
-use crate::provider::stream::{Frame, Frames};
+use crate::provider::stream::{Answer, Frame, Streamed};
 use crate::provider::{failure, lenient, stop};
 use crate::session::{Finish, ModelEvent, ModelFailure, PartKind, Usage};
 
 /// The limit of what waits for other items, in bytes of memory.
 const HELD: usize = 16 * 1024 * 1024;
 
-pub struct ResponseDecoder {
-    frames: Frames,
+/// The decoder of one response.
+pub type ResponseDecoder = Streamed<ItemsAnswer>;
+
+/// One answer.
+#[derive(Default)]
+pub struct ItemsAnswer {
     /// Items in the order they started. Only the first unfinished one is passed on as it grows.
     items: Vec<Item>,
     /// How many of them are passed on whole.
@@ -33,27 +36,14 @@ pub struct ResponseDecoder {
 }
 
 /// Which of the items so far another one is.
-enum Streamed {
+enum Seen {
     At(usize),
     /// A call that was counted before.
     Again,
     New,
 }
 
-impl ResponseDecoder {
-    /// A decoder for one answer.
-    pub fn new() -> Self {
-        Self {
-            frames: Frames::new(),
-            items: Vec::new(),
-            passed: 0,
-            numbered: 0,
-            held: 0,
-            usage: Usage::default(),
-            finished: false,
-        }
-    }
-
+impl ItemsAnswer {
     fn event(&mut self, event: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         let kind = field(event, "type").as_str().unwrap_or_default();
         match kind {
@@ -274,11 +264,11 @@ impl ResponseDecoder {
         let mut taken = vec![false; self.items.len()];
         for (index, item) in (0..).zip(lenient::list(field(response, "output"))) {
             let at = match self.streamed(index, item, &taken) {
-                Streamed::At(at) => at,
-                Streamed::Again => continue,
+                Seen::At(at) => at,
+                Seen::Again => continue,
                 // A thought that says nothing, and too late to go with what it led to.
-                Streamed::New if ItemKind::of(item) == ItemKind::Reasoning && !has_text(item) => continue,
-                Streamed::New => self.begin(Some(index), item),
+                Seen::New if ItemKind::of(item) == ItemKind::Reasoning && !has_text(item) => continue,
+                Seen::New => self.begin(Some(index), item),
             };
             taken.resize(self.items.len(), false);
             if let Some(taken) = taken.get_mut(at) {
@@ -311,7 +301,7 @@ impl ResponseDecoder {
     }
 
     /// Which of the items so far an item of the final response is. Hosts number them differently there, and repeat calls.
-    fn streamed(&self, index: u64, item: &Value, taken: &[bool]) -> Streamed {
+    fn streamed(&self, index: u64, item: &Value, taken: &[bool]) -> Seen {
         let (id, call_id) = (lenient::text(field(item, "id")), lenient::text(field(item, "call_id")));
         let kind = ItemKind::of(item);
         let fits = |known: &Item| {
@@ -327,9 +317,9 @@ impl ResponseDecoder {
             first(&|known| known.index == Some(index)).or_else(|| first(&same_id)).or_else(|| first(&|_| true));
         let known_call = || !call_id.is_empty() && self.items.iter().any(|known| known.call_id == call_id);
         match found {
-            Some(at) => Streamed::At(at),
-            None if known_call() => Streamed::Again,
-            None => Streamed::New,
+            Some(at) => Seen::At(at),
+            None if known_call() => Seen::Again,
+            None => Seen::New,
         }
     }
 
@@ -350,18 +340,20 @@ impl ResponseDecoder {
     }
 }
 
-impl Decoder for ResponseDecoder {
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if self.finished {
-            return Ok(());
+impl Answer for ItemsAnswer {
+    fn frame(&mut self, frame: Frame, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        match frame {
+            Frame::Json(event) => self.event(&event, out),
+            Frame::Done => Ok(()),
         }
-        let mut frames = std::mem::replace(&mut self.frames, Frames::new());
-        let pushed = frames.push(bytes, |frame| match frame {
-            Frame::Json(event) if !self.finished => self.event(&event, out),
-            Frame::Json(_) | Frame::Done => Ok(()),
-        });
-        self.frames = frames;
-        if self.finished { Ok(()) } else { pushed }
+    }
+
+    fn body(&mut self, body: &Value, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        let response = body.get("response").unwrap_or(body);
+        if !response.get("output").is_some_and(Value::is_array) && field(response, "status") != "failed" {
+            return Err(failure::no_answer(body));
+        }
+        self.complete(body, out)
     }
 
     /// The event that says why the model stopped is the last one.
@@ -369,17 +361,10 @@ impl Decoder for ResponseDecoder {
         false
     }
 
-    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
-        if !self.finished
-            && let Some(body) = self.frames.finish()?
-        {
-            let response = body.get("response").unwrap_or(&body);
-            if !response.get("output").is_some_and(Value::is_array) && field(response, "status") != "failed" {
-                return Err(failure::no_answer(&body));
-            }
-            self.complete(&body, out)?;
-        }
-        if self.finished { Ok(()) } else { Err(failure::truncated()) }
+    fn end(&mut self, _: &mut Vec<ModelEvent>) {}
+
+    fn is_finished(&self) -> bool {
+        self.finished
     }
 }
 
