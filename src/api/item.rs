@@ -82,7 +82,14 @@ pub fn data(item: &Item) -> Map<String, Value> {
     match &item.kind {
         Kind::Message { role } => {
             put("role", json!(role));
-            put("content", of("content", json!([])));
+            let mut content = of("content", json!([]));
+            // An empty list, for strict model hosts alone.
+            for part in content.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                if part.get("annotations").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+                    part.remove("annotations");
+                }
+            }
+            put("content", content);
         }
         Kind::Error => ["code", "message"].into_iter().for_each(|key| put(key, of(key, Value::Null))),
         Kind::Reasoning => put("summary", of("summary", json!([]))),

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::json::{self, field};
-use crate::session::{Seq, Tool, Withheld, plain_id};
+use crate::session::{IS_ERROR, Seq, Tool, Withheld, plain_id};
 
 /// The key in an item's body that holds its host's private matter, in the form of the dialect.
 pub const FIELDS: &str = "provider_fields";
@@ -127,6 +127,24 @@ impl View<'_> {
             Part::User | Part::Output => self.is_withheld(line.place),
             Part::Assistant | Part::Reasoning | Part::Call => None,
         };
+        if let Some((id, rest)) = call_id_of(line)
+            && withheld.is_none()
+        {
+            let stored_so = match line.part {
+                Part::Call => self.is_own(line) && is_sound(rest),
+                Part::Output => {
+                    !self.fills && rest.starts_with(",\"output\":\"") && ids.get(id).is_some_and(|own| own == id)
+                }
+                Part::User | Part::Assistant | Part::Reasoning => false,
+            };
+            let plain = stored_so && !line.body.contains(FIELDS) && !line.body.contains(IS_ERROR);
+            if plain && line.part == Part::Call {
+                ids.insert(id.to_string(), id.to_string());
+            }
+            if plain {
+                return Some(stored);
+            }
+        }
         let mut json = match line.part {
             Part::User if withheld.is_none() && says_something(&line.body) => return Some(stored),
             Part::Assistant if !line.body.contains(FIELDS) && line.body.contains(ANNOTATIONS) => {
@@ -212,6 +230,32 @@ pub fn arrange<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Vec<&'a Line> {
     }
     arranged.append(&mut calls);
     arranged
+}
+
+/// The id of the call that a line makes or resolves, and what follows it in the body. `None` if that is not in the usual
+/// form. Together with `is_sound` it spares most lines of a long transcript from being parsed.
+fn call_id_of(line: &Line) -> Option<(&str, &str)> {
+    let head = match line.part {
+        Part::Call => "{\"type\":\"function_call\",\"call_id\":\"",
+        Part::Output => "{\"type\":\"function_call_output\",\"call_id\":\"",
+        Part::User | Part::Assistant | Part::Reasoning => return None,
+    };
+    let (id, _) = line.body.strip_prefix(head)?.split_once('"')?;
+    let fits = !id.trim().is_empty() && !id.contains('\\');
+    fits.then(|| (id, line.body.get(head.len() + id.len() + 1..).unwrap_or_default()))
+}
+
+/// Whether the rest of a call's body has a name and arguments in the form that `show` would give them.
+fn is_sound(rest: &str) -> bool {
+    let Some((name, rest)) = rest.strip_prefix(",\"name\":\"").and_then(|rest| rest.split_once('"')) else {
+        return false;
+    };
+    let Some(escaped) = rest.strip_prefix(",\"arguments\":").and_then(|rest| rest.strip_suffix('}')) else {
+        return false;
+    };
+    tool_name(name) == name
+        && (escaped == "\"{}\""
+            || serde_json::from_str::<String>(escaped).is_ok_and(|given| arguments(&given) == given))
 }
 
 /// Whether a message has anything but white space in it. Reads no further than to the first word.

@@ -240,7 +240,7 @@ impl Open {
             .map(|part| match part.kind {
                 PartKind::Refusal => json!({"type": "refusal", "refusal": part.text}),
                 PartKind::Text | PartKind::Arguments | PartKind::Summary | PartKind::Reasoning => {
-                    json!({"type": "output_text", "text": part.text})
+                    json!({"type": "output_text", "text": part.text, "annotations": []})
                 }
             })
             .collect();
