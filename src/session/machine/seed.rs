@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{InitialItem, Rejected, Step};
 use crate::session::log::{CallId, Entry, Kind, ResponseId, Role, Status, output_body};
@@ -14,7 +14,8 @@ impl Step<'_, '_> {
         let response_id = ResponseId::mint(self.context.ids);
         for seed in seeds {
             let (kind, body) = match seed {
-                InitialItem::Message { role, content } => {
+                InitialItem::Message { role, mut content } => {
+                    annotate(&mut content);
                     let body = json!({"type": "message", "role": role, "content": content}).to_string();
                     (Kind::Message { role }, body)
                 }
@@ -39,6 +40,15 @@ impl Step<'_, '_> {
         self.cancel_turn(super::interrupt::FORKED);
         if !self.session.state.queue.is_empty() {
             self.append(Entry::Dropped { at: self.context.now });
+        }
+    }
+}
+
+/// Gives every text of the assistant the annotations that strict hosts want, as those have that a model wrote.
+fn annotate(content: &mut Value) {
+    for part in content.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        if part.get("type").is_some_and(|kind| kind == "output_text") {
+            part.entry("annotations").or_insert_with(|| json!([]));
         }
     }
 }
